@@ -5,8 +5,10 @@ tolerations and no amounts, on any node that reaches the device? The checks and 
 further share of a device, the claim asks for the smallest amounts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
 
 from immutables import Map
@@ -35,6 +37,15 @@ _BEST_FIRST: Final = {state: rank for rank, state in enumerate(DeviceState)}
 _PLAIN: Final = Asked(0, Claim("", "", "", ClaimSpec()), "", "", DeviceRequest(""), ())
 
 _FREE: Final = (DeviceState.FREE, None)
+
+
+class DeviceKind(Enum):
+    """What a device is, for those who count. A free GPU with seven free partitions is one free GPU, not eight."""
+
+    PHYSICAL = "physical"
+    """Hardware of its own."""
+    PARTITION = "partition"
+    """A part of hardware: it excludes other parts of the hardware, or all of it (`Pool.partitions`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,9 +193,13 @@ class PoolStates:
         states = iter(self._states)
         return ((origin, device, next(states)) for origin in self._pool.newest for device in origin.devices)
 
-    def count(self, state: DeviceState) -> int:
-        """How many devices are in a state."""
-        return self._states.count(state)
+    def numbers(self) -> Counter[tuple[DeviceKind, DeviceState]]:
+        """How many devices of each kind are in each state."""
+        return Counter((self.kind_of(device), state) for _, device, state in self)
+
+    def kind_of(self, device: Device) -> DeviceKind:
+        """What a device of the pool is."""
+        return DeviceKind.PARTITION if device.id.device in self._pool.partitions else DeviceKind.PHYSICAL
 
     def is_tainted(self, device: Device) -> bool:
         """Whether a taint keeps off further claims, whoever holds the device."""

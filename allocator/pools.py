@@ -5,7 +5,8 @@ invalid. Neither is allocated from, and a request for all devices fails if there
 gathering of pools).
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from operator import attrgetter
@@ -171,6 +172,19 @@ class Pool:
     size: int
     _views: dict[tuple[Features, tuple[str, ...]], NodePool] = field(default_factory=dict)
     _problems: dict[Features, str] = field(default_factory=dict)
+    _partitions: frozenset[str] | None = None
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """The devices of the newest generation that are partitions (KEP-4815); all others are physical devices.
+
+        Devices that draw on the counters of one set are parts of one piece of hardware. The first one that leaves
+        nothing for the others is the hardware itself: it draws all of each counter, or all of one that all of them
+        draw on.
+        """
+        if self._partitions is None:
+            self._partitions = frozenset(_partitions(self.newest))
+        return self._partitions
 
     @property
     def newest(self) -> tuple[Slice, ...]:
@@ -332,6 +346,34 @@ def hiding_gate(s: Slice, features: Features) -> str:
     if (s.per_device_placement or s.counter_sets) and not features.partitionable_devices:
         return "DRAPartitionableDevices"
     return ""
+
+
+def _partitions(slices: Sequence[Slice]) -> Iterator[str]:
+    full = {name: counters for origin in slices for name, counters in origin.counter_sets}
+    drawing = [(each, _drawn(each)) for origin in slices for each in origin.devices if each.consumes_counters]
+    common: dict[str, AbstractSet[str]] = {}
+    for _, drawn in drawing:
+        for name, amounts in drawn.items():
+            common[name] = common.get(name, amounts.keys()) & amounts.keys()
+    known: set[str] = set()
+    for device, drawn in drawing:
+        name = min(drawn, default="")
+        amounts, counters = drawn.get(name, {}), full.get(name, {})
+        taken = {counter for counter, amount in counters.items() if amounts.get(counter, 0) >= amount.nano}
+        is_whole = len(drawn) == 1 and bool(taken) and (len(taken) == len(counters) or bool(taken & common[name]))
+        if is_whole and name not in known:
+            known.add(name)
+        else:
+            yield device.id.device
+
+
+def _drawn(device: Device) -> Mapping[str, Mapping[str, int]]:
+    """What a device draws on: counter set to counter to an amount of more than 0, in units of 10**-9."""
+    found: dict[str, dict[str, int]] = {}
+    for each in device.consumes_counters:
+        of_set = found.setdefault(each.counter_set, {})
+        of_set |= {name: of_set.get(name, 0) + amount.nano for name, amount in each.counters.items() if amount.nano > 0}
+    return found
 
 
 def _newest(slices: Sequence[Slice]) -> list[Slice]:

@@ -93,9 +93,10 @@ class ClusterMetrics(Collector):
         devices = self._overview.devices.count(snapshot)
         yield gauge(
             "devices",
-            "Devices of the newest generations, by state. Only those that are free or shared can be handed out.",
-            ("driver", "state"),
-            (((driver, state.value), number) for (driver, state), number in devices.items()),
+            "Devices of the newest generations, by state, and by whether they are hardware of their own or partitions. "
+            "Only those that are free or shared can be handed out.",
+            ("driver", "kind", "state"),
+            (((driver, kind.value, state.value), number) for (driver, kind, state), number in devices.items()),
         )
         text = "Pools, and nodes, with more devices than a search has time for."
         large = Counter(each.kind for each in self._overview.sizes.too_large(snapshot))

@@ -6,6 +6,7 @@ import pytest
 
 from allocator import CounterConsumption, Device, Placement, Quantity, Request, Slice, Unsatisfiable, Usage
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
+from allocator.pools import Inventory
 from tests.allocator.worlds import HERE, World, alternative, claim, device, first_of, held, pool, pool_id, want
 
 COUNTERS = {"gpu-0": {"slices": 4, "memory": 40}}
@@ -221,3 +222,29 @@ def test_a_counter_that_is_used_up_is_not_overdrawn() -> None:
     first, second = (device(n, draws={f"set-{n}": {"slices": 4}}) for n in ("a", "b"))
     counters = {"set-a": {"slices": 4}, "set-b": {"slices": 4}}
     assert World(pool(first, second, counters=counters), held("a")).devices(claim(want())) == [["b"]]
+
+
+OTHER_WHOLE = part("whole-for-vms", 4)
+PAIR = device("pair", draws={"gpu-0": {"slices": 4}, "gpu-1": {"slices": 4}})
+SECOND = device("second", draws={"gpu-1": {"slices": 4}})
+FULL = device("full", draws={"gpu-0": {"slices": 4, "memory": 40}})
+MEMORY = device("memory", draws={"gpu-0": {"memory": 1}})
+
+KINDS: dict[str, tuple[list[Device], set[str]]] = {
+    "a device without counters": ([device("plain")], set()),
+    "a whole and its parts": ([WHOLE, HALF_A, HALF_B, QUARTER], {"half-a", "half-b", "quarter"}),
+    "the whole is the last": ([HALF_A, WHOLE], {"half-a"}),
+    "two names of one whole": ([WHOLE, OTHER_WHOLE, HALF_A], {"whole-for-vms", "half-a"}),
+    "parts alone": ([HALF_A, HALF_B], {"half-a", "half-b"}),
+    "two wholes and both of them": ([PAIR, WHOLE, SECOND], {"pair"}),
+    "a whole of one counter leaves others": ([WHOLE, MEMORY], {"whole", "memory"}),
+    "a whole of all counters leaves none": ([FULL, MEMORY, QUARTER], {"memory", "quarter"}),
+    "a part that draws nothing": ([WHOLE, part("none", 0)], {"whole", "none"}),
+}
+
+
+@pytest.mark.parametrize(("devices", "partitions"), KINDS.values(), ids=KINDS)
+def test_a_device_that_leaves_nothing_for_others_is_no_partition(devices: list[Device], partitions: set[str]) -> None:
+    counters = {**COUNTERS, "gpu-1": {"slices": 4}}
+    (found,) = Inventory.of(pool(*devices, counters=counters)).pools.values()
+    assert found.partitions == partitions

@@ -176,9 +176,9 @@ async def test_devices_and_claims(kubectl: Site, waiting: str, gpu: Driver) -> N
     assert sorted((each["device"], each["state"]) for each in found) == [("gpu-0", "allocated"), ("gpu-1", "free")]
     count = await kubectl.call("devices", "--class", gpu.name, "--count")
     assert [line.split() for line in count.output.splitlines()] == [
-        ["STATE", "DEVICES"],
-        ["free", "1"],
-        ["allocated", "1"],
+        ["DRIVER", "STATE", "DEVICES", "PARTITIONS"],
+        [gpu.name, "free", "1", "0"],
+        [gpu.name, "allocated", "1", "0"],
     ]
     claims = (await kubectl.call("claims", "-n", waiting, "-o", "json")).items
     assert sorted((each["state"], tuple(each["reservedFor"])) for each in claims) == [

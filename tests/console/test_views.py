@@ -1,6 +1,7 @@
 """Each view of the console over the example cluster: what it shows, its filters, its links, its keys."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -97,8 +98,12 @@ def test_the_fleet_shows_each_device_with_the_state_of_the_table(console: Open, 
 
 def test_totals_are_those_of_the_table(console: Open, example: Served) -> None:
     page = console(example)
-    counts = {each["state"]: each["devices"] for each in example.table("devices?count=true")}
-    assert answer(page) == f"{counts['free']} of {len(example.table('devices'))} devices free"
+    devices = example.table("devices")
+    counts = Counter(each["state"] for each in devices)
+    kinds = {kind: [each for each in devices if each["kind"] == kind] for kind in ("physical", "partition")}
+    free, parts = (sum(each["state"] == "free" for each in kinds[kind]) for kind in ("physical", "partition"))
+    assert answer(page) == f"{free} of {len(kinds['physical'])} devices free, or up to {parts} partitions"
+    assert page.texts(".drivers li")[1] == "gpu.example.com 11/13 or up to 22 partitions"
     told = {state: int(number) for number, state in (text.split(" ") for text in page.texts(".states button"))}
     assert {state: number for state, number in told.items() if number} == {k: v for k, v in counts.items() if v}
 
@@ -191,7 +196,9 @@ def test_groups_of_nodes_have_totals_and_can_be_folded(console: Open, example: S
     expect(zones.filter(has_text="west")).to_be_visible()  # until then, the lines are those of the groups before
     told = dict(zip(page.texts(".sum .node"), page.texts(".sum .left"), strict=True))
     for zone in ("east", "west"):
-        of_zone = [each["state"] for each in rows if each["node"].startswith(f"gpu-{zone}")]
+        of_zone = [
+            each["state"] for each in rows if each["node"].startswith(f"gpu-{zone}") and each["kind"] == "physical"
+        ]
         assert told[zone] == f"{of_zone.count('free')}/{len(of_zone)} free"
     before = page.one(".cell").count()
     zones.filter(has_text="west").locator("button").click()

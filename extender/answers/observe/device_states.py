@@ -5,13 +5,14 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Final, TypeAlias
 
 from immutables import Map
 
 from allocator import Features, Node, PoolId
 from allocator.checks import NO_RULES, DeviceState, TaintRules
-from allocator.device_states import PoolStates, Vantage, vantages
+from allocator.device_states import DeviceKind, PoolStates, Vantage, vantages
 from allocator.pools import Pool
 from allocator.usage import NOTHING_USED, PoolUsage
 from extender.cluster.cluster_state import ClusterState
@@ -21,6 +22,11 @@ from extender.framework.task import BackgroundTask
 from extender.tools.offload import Offload
 
 _Nodes: TypeAlias = Map[str, NodeObject]
+
+Label: TypeAlias = tuple[str, DeviceKind, DeviceState]
+"""Driver, kind and state of devices that are counted."""
+
+_COUNTED: Final = tuple(product(DeviceKind, DeviceState))
 
 
 @dataclass(slots=True)
@@ -43,7 +49,7 @@ class _Judged:
     """The states of a pool's devices, and what they depend on.
 
     Attributes:
-        counts: how many devices are in each state, by the order of the states.
+        counts: how many devices of each kind are in each state, by the order of `_COUNTED`.
     """
 
     seen: _Seen
@@ -60,7 +66,7 @@ class DeviceStates:
         self._features = features
         self._known: dict[PoolId, _Judged] = {}
         self._nodes: tuple[_Nodes, _Nodes] = (Map(), Map())
-        self._counted: tuple[tuple[object, ...], Mapping[tuple[str, DeviceState], int]] = ((None,) * 4, {})
+        self._counted: tuple[tuple[object, ...], Mapping[Label, int]] = ((None,) * 4, {})
         """What the latest count depends on, and the count."""
 
     def at(self, snapshot: Snapshot) -> Callable[[PoolId], PoolStates]:
@@ -73,8 +79,8 @@ class DeviceStates:
 
         return states_of
 
-    def count(self, snapshot: Snapshot) -> Mapping[tuple[str, DeviceState], int]:
-        """How many devices each driver has in each state."""
+    def count(self, snapshot: Snapshot) -> Mapping[Label, int]:
+        """How many devices of each kind each driver has in each state."""
         nodes = self._lasting(snapshot.nodes)
         parts = (snapshot.inventory.pools, nodes, snapshot.usage.pools, snapshot.taint_rules)
         if all(map(operator.is_, parts, self._counted[0])):
@@ -83,13 +89,13 @@ class DeviceStates:
         self._known = known
         totals: dict[str, list[int]] = {}
         for pool_id, judged in known.items():
-            total = totals.setdefault(pool_id.driver, [0] * len(DeviceState))
+            total = totals.setdefault(pool_id.driver, [0] * len(_COUNTED))
             for index, number in enumerate(judged.counts):
                 total[index] += number
         found = {
-            (driver, state): number
+            (driver, kind, state): number
             for driver, total in totals.items()
-            for state, number in zip(DeviceState, total, strict=True)
+            for (kind, state), number in zip(_COUNTED, total, strict=True)
         }
         self._counted = (parts, found)
         return found
@@ -102,7 +108,8 @@ class DeviceStates:
         if known is not None and known.seen is seen and known.used is used and known.rules is rules:
             return known
         states = PoolStates(seen.pool, seen.vantages, used, rules, self._features)
-        return _Judged(seen, used, rules, states, tuple(map(states.count, DeviceState)))
+        numbers = states.numbers()
+        return _Judged(seen, used, rules, states, tuple([numbers[each] for each in _COUNTED]))
 
     def _seen(self, pool: Pool, nodes: _Nodes, known: _Seen | None) -> _Seen:
         if known is not None and known.pool is pool and known.nodes is nodes:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from allocator import Device, PoolId, Quantity, Slice
 from allocator.checks import DeviceState
-from allocator.device_states import PoolStates
+from allocator.device_states import DeviceKind, PoolStates
 from allocator.tools import JSON
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.tables.devices import node_of, row_order
@@ -25,10 +25,15 @@ _CODE_OF: Final = {state: str(rank) for rank, state in enumerate(STATES)}
 
 
 class PoolShape(NamedTuple):
-    """Names of devices, and for each device the number of its hardware: partitions of one device have equal numbers."""
+    """Names of devices, and for each device the number of its hardware: partitions of one device have equal numbers.
+
+    Attributes:
+        partitions: indexes of the devices that are partitions.
+    """
 
     devices: tuple[str, ...]
     hardware: tuple[int, ...]
+    partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,9 @@ class Fleet:
     ) -> dict[str, JSON]:
         """The rows of some pools, or of all; a pool that does not exist has no row. ``pause`` is called for each row.
 
-        ``{"shapes": [{"devices": [NAME], "hardware": [NUMBER]}], "labels": [KEY], "groups": [[VALUE]], "rows": [{
-        "driver", "pool", "node", "shape": INDEX, "states": DIGITS, "left": {INDEX: SHARE}, "group": INDEX}]}``
+        ``{"shapes": [{"devices": [NAME], "hardware": [NUMBER], "partitions": [INDEX]}], "labels": [KEY], "groups":
+        [[VALUE]], "rows": [{"driver", "pool", "node", "shape": INDEX, "states": DIGITS, "left": {INDEX: SHARE},
+        "group": INDEX}]}``
 
         A line of ``groups`` has a value for each of the ``labels``, empty for a label that the nodes do not have. Rows
         of no single node have no group.
@@ -91,7 +97,7 @@ class Fleet:
                 group = tuple(node.labels.get(label, "") for label in self._labels)
                 found["group"] = groups.setdefault(group, len(groups))
             rows.append(found)
-        tables: list[JSON] = [{"devices": [*each.devices], "hardware": [*each.hardware]} for each in shapes]
+        tables: list[JSON] = [{name: [*value] for name, value in each._asdict().items()} for each in shapes]
         return {"shapes": tables, "labels": [*self._labels], "groups": [[*each] for each in groups], "rows": rows}
 
     def _rows(self, pool_id: PoolId, states_of: Callable[[PoolId], PoolStates]) -> tuple[FleetRow, ...]:
@@ -117,7 +123,11 @@ def _row(pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates) -
     return FleetRow(
         pool_id,
         node,
-        PoolShape(tuple(device.id.device for _, device, _ in found), tuple(hardware)),
+        PoolShape(
+            tuple(device.id.device for _, device, _ in found),
+            tuple(hardware),
+            tuple(n for n, each in enumerate(found) if states.kind_of(each[1]) is DeviceKind.PARTITION),
+        ),
         "".join(_CODE_OF[state] for _, _, state in found),
         {
             index: _least_left(device, states)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -58,7 +59,8 @@ DEVICES: Final = PrintedList(
     ("driver", "pool", "device", "node", "state", "claims", "why"),
     ("taints", "blockedBy", "attributes", "capacity"),
 )
-DEVICE_NUMBERS: Final = PrintedList("/devices", ("state",), ("state", "devices"))
+DEVICE_NUMBERS: Final = PrintedList("/devices", ("driver", "state"), ("driver", "state", "devices", "partitions"))
+FREE: Final = PrintedList("/devices", ("driver",), ("driver", "free"))
 CLAIMS: Final = PrintedList(
     "/claims", ("namespace", "claim"), ("namespace", "claim", "state", "devices", "reservedFor"), ("created", "uid")
 )
@@ -246,6 +248,45 @@ def devices(
         return
     has_all = output in {WideOutput.WIDE, WideOutput.JSON, WideOutput.YAML}
     _list(place, DEVICES, {**query, **({"wide": "true"} if has_all else {})}, output, watched=watched)
+
+
+@command("kubectl dra free", "kubectl dra free --class h100")
+def free(
+    *,
+    node: Annotated[str, typer.Option(metavar="NAME", help="Only devices for this node.")] = "",
+    device_class: Annotated[
+        str, typer.Option("--class", metavar="NAME", help="Only devices of this device class.")
+    ] = "",
+    output: OutputOption = WideOutput.TABLE,
+    place: PlaceOptions,
+) -> None:
+    """How many devices of each driver are free. Partitions exclude each other and the device that they are parts of."""
+    query = _given(**{"node": node, "class": device_class})
+
+    async def show(source: AnswerSource) -> None:
+        rows = await read_rows(source, DEVICE_NUMBERS, {**query, "count": "true"})
+        print_rows(Rows(free_by_driver(rows.items), rows.notes), FREE, output)
+
+    run(place, show)
+
+
+def free_by_driver(numbers: Sequence[Item]) -> tuple[Item, ...]:
+    """``{"driver", "free": "6 of 8, or up to 40 partitions"}`` of the numbers of devices by driver and state."""
+    totals: dict[str, Counter[str]] = {}
+    for each in numbers:
+        own = totals.setdefault(str(each.get("driver")), Counter())
+        for kind in ("devices", "partitions"):
+            number: Any = each.get(kind) or 0
+            own[kind] += number
+            own[f"free {kind}"] += number if each.get("state") == "free" else 0
+    return tuple({"driver": driver, "free": _free(own)} for driver, own in totals.items())
+
+
+def _free(number: Counter[str]) -> str:
+    if not number["devices"] and number["partitions"]:
+        return f"{number['free partitions']} of {number['partitions']} partitions"
+    parts = f", or up to {number['free partitions']} partitions" if number["partitions"] else ""
+    return f"{number['free devices']} of {number['devices']}{parts}"
 
 
 def _given(**parameters: str) -> Mapping[str, str]:

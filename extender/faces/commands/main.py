@@ -76,6 +76,7 @@ _KUBECTL_COMMANDS: Final = {
     "explain": "explain:explain_at_place",
     "why-not": "explain:why_not",
     "devices": "lists:devices",
+    "free": "lists:free",
     "claims": "lists:claims",
     "quota": "lists:quota",
     "simulate": "simulate:simulate_live",

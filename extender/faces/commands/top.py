@@ -96,20 +96,27 @@ async def look(source: AnswerSource, namespace: str) -> TopView:
 
 
 def node_table(pools: Iterable[Item]) -> TextTable:
-    """A row for each node: its devices in each state, by the table of pools."""
+    """A row for each node: its devices in each state, and its free partitions, by the table of pools."""
     numbers: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    free_partitions: Counter[str] = Counter()
     problems: defaultdict[str, list[str]] = defaultdict(list)
     for pool in pools:
         node = str(pool.get("node") or "no node")
         states: Any = pool.get("states") or {}
         numbers[node].update(states)
+        partitions: Any = pool.get("partitions") or {}
+        free_partitions[node] += int(partitions.get(DeviceState.FREE.value, 0))
         if pool.get("problem"):
             problems[node].append(f"{pool['driver']}/{pool['pool']}: {pool['problem']}")
     shown = [
         each.value for each in DeviceState if each is DeviceState.FREE or any(n[each.value] for n in numbers.values())
     ]
     rows = [
-        [node, str(counts.total()), *(str(counts[state] or "-") for state in shown), "; ".join(problems[node]) or "-"]
+        [
+            *(node, str(counts.total())),
+            *(str(counts[state] or "-") for state in shown),
+            *(str(free_partitions[node] or "-"), "; ".join(problems[node]) or "-"),
+        ]
         for node, counts in sorted(numbers.items())
     ]
-    return TextTable(["node", "devices", *shown, "problem"], rows)
+    return TextTable(["node", "devices", *shown, "free partitions", "problem"], rows)

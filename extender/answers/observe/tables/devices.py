@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from allocator import AttributeValue, ClassMembers, Device, DeviceClass, Features, PoolId, Slice, Version
 from allocator.checks import DeviceState, taint_text
-from allocator.device_states import PoolStates
+from allocator.device_states import DeviceKind, PoolStates
 from allocator.pools import Pool
 from allocator.tools import JSON, did_you_mean, nearest
 from extender.answers.observe.device_states import DeviceStates
@@ -56,16 +56,23 @@ class DeviceFilter:
         """Whether devices in a state are wanted."""
         return matches(self.state, state.value) and self.free in (None, state is DeviceState.FREE)
 
-    def has(self, origin: Slice, device: Device, state: DeviceState, of_pool: PoolStates) -> bool:
-        """Whether a device of a wanted pool with these states is wanted.
+    def suits(self, device: Device, state: DeviceState, of_pool: PoolStates) -> bool:
+        """Whether a device of a pool with these states is wanted for its state."""
+        is_tainted = self.state == DeviceState.TAINTED.value and self.free is not True and of_pool.is_tainted(device)
+        return is_tainted or self.has_state(state)
+
+    def selects(self, origin: Slice, device: Device) -> bool:
+        """Whether a device of a wanted pool is wanted, whatever its state.
 
         Raises:
             SearchLimitError: the selectors of the class took too long.
         """
         is_named = matches(self.device, device.id.device) and (not self.node or self.node == node_of(device, origin))
-        is_tainted = self.state == DeviceState.TAINTED.value and self.free is not True and of_pool.is_tainted(device)
-        is_wanted = is_named and (is_tainted or self.has_state(state))
-        return is_wanted and (self.members is None or self.members.has(device))
+        return is_named and (self.members is None or self.members.has(device))
+
+    def has(self, origin: Slice, device: Device, state: DeviceState, of_pool: PoolStates) -> bool:
+        """Whether a device of a wanted pool is wanted; raises as `selects`."""
+        return self.suits(device, state, of_pool) and self.selects(origin, device)
 
     def note(self) -> str:
         """What is to be said when all devices have been asked for."""
@@ -110,19 +117,25 @@ def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL
 
 
 def device_numbers(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL) -> TableView:
-    """How many devices are in each state. States without devices are left out, but for free."""
+    """How many devices of each driver are in each state, partitions apart. Only free devices have a row without any."""
 
     def rows() -> Iterator[Row]:
-        numbers: Counter[DeviceState] = Counter()
+        numbers: dict[str, Counter[tuple[DeviceKind, DeviceState]]] = {}
         states_of = states.at(snapshot)
         for pool_id in filter(wanted.has_pool, snapshot.inventory.pools):
             found = states_of(pool_id)
-            numbers.update(state for origin, device, state in found if wanted.has(origin, device, state, found))
-        for rank, state in enumerate(DeviceState):
-            if numbers[state] or (state is DeviceState.FREE and wanted.has_state(state)):
-                yield Row((f"{rank:02}",), partial(dict, state=state.value, devices=numbers[state]))
+            for origin, device, state in found:
+                if wanted.selects(origin, device):
+                    of_driver = numbers.setdefault(pool_id.driver, Counter())
+                    of_driver[found.kind_of(device), state] += wanted.suits(device, state, found)
+        for driver, of_driver in sorted(numbers.items()):
+            for rank, state in enumerate(DeviceState):
+                devices, partitions = (of_driver[kind, state] for kind in DeviceKind)
+                if devices or partitions or (state is DeviceState.FREE and wanted.has_state(state)):
+                    item = {"driver": driver, "state": state.value, "devices": devices, "partitions": partitions}
+                    yield Row((driver, f"{rank:02}"), partial(dict, item))
 
-    return TableView(("state", "devices"), rows(), note=wanted.note)
+    return TableView(("driver", "state", "devices", "partitions"), rows(), note=wanted.note)
 
 
 def node_of(device: Device, origin: Slice) -> str:
@@ -151,6 +164,7 @@ class _PoolRows:
             "pool": device.id.pool,
             "device": device.id.device,
             "node": node_of(device, origin),
+            "kind": self.states.kind_of(device).value,
             "state": state.value,
             "claims": [*self._claims.get(device.id.device, ())],
             "taints": [taint_text(each) for each in taints],
@@ -213,23 +227,26 @@ CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"attributes": attributes_tex
 def pools(
     snapshot: Snapshot, features: Features, states: DeviceStates, *, driver: str = "", node: str = ""
 ) -> TableView:
-    """The pools, of one driver, or with devices for one node alone."""
-    columns = ("driver", "pool", "generation", "slices", "node", "devices", "free", "states", "problem")
+    """The pools, of one driver, or with devices for one node alone. Partitions of devices are counted by themselves."""
+    columns = ("driver", "pool", "generation", "slices", "node", "devices", "free", "states", "partitions", "problem")
     local: Collection[PoolId] = snapshot.inventory.local.get(node, ()) if node else ()
 
     def item(pool: Pool, states_of: Callable[[PoolId], PoolStates]) -> Item:
-        newest, found = pool.newest, states_of(pool.id)
+        newest, found = pool.newest, states_of(pool.id).numbers()
         nodes = sorted({node_of(device, origin) for origin in newest for device in origin.devices})
-        numbers: dict[str, JSON] = {state.value: found.count(state) for state in DeviceState if found.count(state)}
+        devices, partitions = (
+            {state.value: found[kind, state] for state in DeviceState if found[kind, state]} for kind in DeviceKind
+        )
         return {
             "driver": pool.id.driver,
             "pool": pool.id.pool,
             "generation": newest[0].generation,
             "slices": f"{len(newest)}/{newest[0].slice_count}",
             "node": nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes" if nodes else "",
-            "devices": sum(len(each.devices) for each in newest),
-            "free": found.count(DeviceState.FREE),
-            "states": numbers,
+            "devices": sum(devices.values()),
+            "free": found[DeviceKind.PHYSICAL, DeviceState.FREE],
+            "states": {**devices},
+            "partitions": {**partitions},
             "problem": pool.problem(features),
         }
 

@@ -11,8 +11,10 @@ function ordered(shape) {
   for (const index of indexes) if (!first.has(shape.hardware[index])) first.set(shape.hardware[index], first.size);
   indexes.sort((a, b) => first.get(shape.hardware[a]) - first.get(shape.hardware[b]));
   const partitioned = new Set(shape.hardware).size < shape.hardware.length;
-  return { ...shape, indexes, partitioned };
+  return { ...shape, indexes, partitioned, parts: new Set(shape.partitions) };
 }
+
+const NOTHING = { free: 0, all: 0, freeParts: 0, parts: 0 };
 
 export class Devices {
   states = [];
@@ -64,7 +66,8 @@ export class Devices {
   }
 
   // The rows that match, by node, each with the indexes of the devices that match, and with how many devices are in each
-  // state. The numbers count all states, so that they say what another choice of a state would show.
+  // state, and how many are free of the hardware and of its partitions. The numbers count all states, so that they say
+  // what another choice of a state would show.
   select({ driver = "", node = "", text = "", state = "" }, matches) {
     const wanted = text.trim().toLowerCase();
     const rank = state ? String(this.states.indexOf(state)) : "";
@@ -77,6 +80,7 @@ export class Devices {
         const isNamed = !wanted || [row.node, row.pool, row.driver].some((each) => each.toLowerCase().includes(wanted));
         const cells = [];
         const counts = new Map();
+        const kinds = { ...NOTHING };
         let all = 0;
         for (const index of row.shape.indexes) {
           if (members && !members.has(row.shape.devices[index])) continue;
@@ -84,9 +88,12 @@ export class Devices {
           const of = this.stateOf(row, index);
           counts.set(of, (counts.get(of) ?? 0) + 1);
           all += 1;
+          const isPart = row.shape.parts.has(index);
+          kinds[isPart ? "parts" : "all"] += 1;
+          if (of === "free") kinds[isPart ? "freeParts" : "free"] += 1;
           if (!rank || row.states[index] === rank) cells.push(index);
         }
-        if (all) lines.push({ row, cells, counts, all });
+        if (all) lines.push({ row, cells, counts, all, kinds });
       }
     }
     lines.sort((a, b) => isPlace(a) - isPlace(b) || collator.compare(a.row.node, b.row.node) || collator.compare(a.row.key, b.row.key));
@@ -102,6 +109,19 @@ export function totals(lines) {
   const counts = new Map();
   for (const line of lines) for (const [state, count] of line.counts) counts.set(state, (counts.get(state) ?? 0) + count);
   return counts;
+}
+
+// How many are free of the hardware of some rows, and of its partitions: these exclude each other and all of it.
+export function kindsOf(lines) {
+  const found = { ...NOTHING };
+  for (const { kinds } of lines) for (const name of Object.keys(found)) found[name] += kinds[name];
+  return found;
+}
+
+// The same for each driver.
+export function byDriver(lines) {
+  const found = [...Map.groupBy(lines, ({ row }) => row.driver)].map(([driver, own]) => ({ driver, ...kindsOf(own) }));
+  return found.sort((a, b) => collator.compare(a.driver, b.driver));
 }
 
 export const places = (lines) => new Set(lines.map(({ row }) => row.node)).size;

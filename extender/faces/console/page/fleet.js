@@ -1,5 +1,5 @@
 // The fleet: every device, by node or by groups of nodes; filters, and how many devices are in each state.
-import { places, readMatches, totals } from "./devices.js";
+import { byDriver, kindsOf, places, readMatches, totals } from "./devices.js";
 import { Grid } from "./grid.js";
 import { allFolded, grouped, nameOf, sum } from "./groups.js";
 import { again, calm, field, mark, note } from "./parts.js";
@@ -10,6 +10,20 @@ import { html, number, plural } from "./text.js";
 
 const UNKNOWN = "…"; // in place of a number that the service has not told yet
 const NO_FILTERS = { driver: "", class: "", attribute: "", node: "", text: "", state: "" };
+
+const MOST_DRIVERS = 6;
+
+// "6 of 8 devices free, or up to 40 partitions": partitions exclude each other, and the device that they are parts of.
+const answer = ({ free, all, freeParts, parts }) =>
+  all || !parts
+    ? html`<strong>${number(free)}</strong> of ${plural(all, "device")} free${parts ? `, or up to ${plural(freeParts, "partition")}` : ""}`
+    : html`<strong>${number(freeParts)}</strong> of ${plural(parts, "partition")} free`;
+
+// The same for each driver, if there are several.
+const drivers = (found) =>
+  found.length > 1
+    ? html`<ul class="drivers quiet" aria-label="Free devices by driver">${found.slice(0, MOST_DRIVERS).map(({ driver, free, all, freeParts, parts }) => html`<li>${driver} ${all ? `${number(free)}/${number(all)}` : ""}${parts ? `${all ? " or up to " : ""}${plural(freeParts, "partition")}` : ""}</li>`)}${found.length > MOST_DRIVERS ? html`<li>and ${plural(found.length - MOST_DRIVERS, "more driver")}</li>` : ""}</ul>`
+    : "";
 
 export class FleetView {
   title = "Fleet";
@@ -85,7 +99,8 @@ export class FleetView {
     return html`<section class="fleet" aria-label="Fleet">
       <h1 class="unseen">Fleet</h1>
       <header class="totals">
-        <p class="answer"><strong>${shown(counts.get("free"))}</strong> of ${isKnown ? plural(all, "device") : `${UNKNOWN} devices`} free${named ? html` <span class="quiet">· ${named}</span>` : ""}</p>
+        <p class="answer">${isKnown ? answer(kindsOf(found)) : html`<strong>${UNKNOWN}</strong> of ${UNKNOWN} devices free`}${named ? html` <span class="quiet">· ${named}</span>` : ""}</p>
+        ${isKnown ? drivers(byDriver(found)) : ""}
         <ul class="states" aria-label="Devices by state">
           ${this.devices.states.map((state) => this.#state(state, counts.get(state), shown, filters.state))}
         </ul>

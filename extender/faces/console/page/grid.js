@@ -190,4 +190,8 @@ function height(line, room, { pitch, apart, frame, head }) {
   return (rows + (line.cells.length > MOST)) * pitch + frame + head;
 }
 
-const free = ({ counts, all }) => html`<span class="left" role="gridcell"><b>${number(counts.get("free") ?? 0)}</b>/${number(all)}<span class="unseen"> free</span></span>`;
+// Of hardware; of partitions where the row has no hardware of its own.
+const free = ({ kinds }) => {
+  const [left, all] = kinds.all ? [kinds.free, kinds.all] : [kinds.freeParts, kinds.parts];
+  return html`<span class="left" role="gridcell"><b>${number(left)}</b>/${number(all)}<span class="unseen"> free</span></span>`;
+};

@@ -1,5 +1,5 @@
 // Groups of nodes: the rows of the fleet by a label of their nodes, each group below a line with its totals.
-import { places, totals } from "./devices.js";
+import { kindsOf, places, totals } from "./devices.js";
 import { plural } from "./text.js";
 
 const NAMES = { "node.kubernetes.io/instance-type": "instance type", "topology.kubernetes.io/zone": "zone" };
@@ -19,7 +19,7 @@ export function grouped(lines, index, folded) {
     const own = groups.get(value);
     const isOpen = !hidden.has(value);
     const counts = totals(own);
-    const header = { group: value === NONE ? "no group" : value, isOpen, counts, all: sum(counts), size: plural(places(own), value === NONE ? "place" : "node"), cells: [0], folds: toggled(values, hidden, value) };
+    const header = { group: value === NONE ? "no group" : value, isOpen, counts, kinds: kindsOf(own), size: plural(places(own), value === NONE ? "place" : "node"), cells: [0], folds: toggled(values, hidden, value) };
     return isOpen ? [header, ...own.filter(({ cells }) => cells.length)] : [header];
   });
 }

@@ -194,6 +194,7 @@ POOLS: Final = Table(
         "devices": 8,
         "free": 7,
         "states": {"free": 7, "allocated": 1},
+        "partitions": {"free": 49, "blocked": 7},
         "problem": "",
     },
     (SLICES, CLAIMS, TAINT_RULES, NODES),
@@ -212,7 +213,11 @@ class Devices(Paging):
     )
     state: DeviceState | None = Field(default=None, description="In this state.", examples=["allocated"])
     free: bool | None = Field(default=None, description="Only free devices, or only others.", examples=["true"])
-    count: bool = Field(default=False, description="How many devices are in each state.", examples=["true"])
+    count: bool = Field(
+        default=False,
+        description="How many devices of each driver are in each state, partitions apart.",
+        examples=["true"],
+    )
     wide: bool = Field(default=False, description="With attributes and capacities.", examples=["true"])
 
     @property
@@ -248,6 +253,7 @@ DEVICES: Final = Table(
         "pool": "node-0",
         "device": "gpu-0",
         "node": "node-0",
+        "kind": "physical",
         "state": "allocated",
         "claims": ["default/gpu"],
         "taints": [],

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from allocator import AllocationResult, DeviceId, DeviceResult, Features
 from allocator.checks import DeviceState
+from allocator.device_states import DeviceKind
 from extender.answers.metrics import ClusterMetrics
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.overview import Overview
@@ -70,9 +71,9 @@ STATES = {
 @pytest.mark.parametrize("state", STATES)
 def test_devices_by_driver_and_state(state: str) -> None:
     sample = sampled(state_of([node("a"), local_slice("a"), *STATES[state]]))
-    assert {each.value: sample("devices", driver=DRIVER, state=each.value) for each in DeviceState} == {
-        each.value: float(each.value == state) for each in DeviceState
-    }
+    assert {
+        each.value: sample("devices", driver=DRIVER, kind="physical", state=each.value) for each in DeviceState
+    } == {each.value: float(each.value == state) for each in DeviceState}
 
 
 def large(devices: int) -> list[Object]:
@@ -121,7 +122,7 @@ def test_devices_are_counted_anew_where_something_has_changed() -> None:
     state, counts = state_of(objects[:-1]), DeviceStates(Features())
 
     def count(which: DeviceState) -> int:
-        return counts.count(state.snapshot)[DRIVER, which]
+        return counts.count(state.snapshot)[DRIVER, DeviceKind.PHYSICAL, which]
 
     assert count(DeviceState.FREE) == 2
     held = AllocationResult((DeviceResult("gpu", DeviceId(DRIVER, "a", "gpu-0")),))

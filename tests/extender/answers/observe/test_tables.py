@@ -69,8 +69,8 @@ async def test_tainted_devices_in_use_are_found_by_their_taint() -> None:
             "",
         ]
         assert await items(client, "/devices?state=tainted&count=true") == [
-            {"state": "tainted", "devices": 1},
-            {"state": "allocated", "devices": 1},
+            {"driver": DRIVER, "state": "tainted", "devices": 1, "partitions": 0},
+            {"driver": DRIVER, "state": "allocated", "devices": 1, "partitions": 0},
         ]
 
 

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 
 from allocator import AllocationResult, DeviceId, DeviceResult, Features
 from allocator.checks import DeviceState
-from allocator.device_states import PoolStates
+from allocator.device_states import DeviceKind, PoolStates
 from extender.answers.observe.device_states import DeviceStates
 from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
@@ -57,8 +57,10 @@ async def items(client: AsyncClient, path: str) -> list[Any]:
     return list(response.json()["items"])
 
 
-async def numbers(client: AsyncClient, query: str) -> dict[str, int]:
-    return {each["state"]: each["devices"] for each in await items(client, f"/devices?count=true&{query}")}
+async def numbers(client: AsyncClient, query: str, kind: str = "devices") -> dict[str, int]:
+    """How many are in each state."""
+    found = await items(client, f"/devices?count=true&{query}")
+    return {each["state"]: each[kind] for each in found if each[kind] or each["state"] == "free"}
 
 
 # --- partitions ----------------------------------------------------------------------------------------------
@@ -73,10 +75,24 @@ async def test_partitions_whose_counters_are_used_up_are_not_free() -> None:
             partition(1, "2g.10gb", 4),
             partition(1, "3g.20gb", 4),
         ]
-        states = {"free": 5, "blocked": 2 * PARTITIONS - 13, "allocated": 8}
-        assert await numbers(client, "") == states
+        states = {"free": 5, "blocked": 2 * PARTITIONS - 15, "allocated": 8}
+        assert await numbers(client, "", "partitions") == states
         (pool,) = await items(client, "/pools")
-        assert (pool["devices"], pool["free"], pool["states"]) == (2 * PARTITIONS, 5, states)
+        assert (pool["devices"], pool["free"], pool["states"]) == (2, 0, {"blocked": 2})
+        assert pool["partitions"] == states
+
+
+async def test_a_gpu_and_its_partitions_are_counted_apart_and_by_driver() -> None:
+    other = local_slice("b", 3)
+    other["spec"]["driver"] = "nic.example.com"
+    cluster = Cluster.of(node("a"), node("b"), *map(with_uid, partitioned("a", gpus=2)), other)
+    async with client_of(cluster.app()) as client:
+        assert await items(client, "/devices?count=true") == [
+            {"driver": DRIVER, "state": "free", "devices": 2, "partitions": 2 * PARTITIONS - 2},
+            {"driver": "nic.example.com", "state": "free", "devices": 3, "partitions": 0},
+        ]
+        whole = [each["device"] for each in await items(client, "/devices?pool=a") if each["kind"] == "physical"]
+        assert whole == [partition(0, "7g.40gb", 0), partition(1, "7g.40gb", 0)]
 
 
 async def test_a_blocked_partition_names_the_counter_and_the_claims() -> None:
@@ -95,8 +111,10 @@ async def test_a_blocked_partition_names_the_counter_and_the_claims() -> None:
 async def test_the_metric_counts_blocked_partitions_as_blocked() -> None:
     cluster = mig_cluster()
     text = generate_latest(cluster.service().metrics.registry).decode()
-    for state, number in {"free": 5, "blocked": 2 * PARTITIONS - 13, "allocated": 8, "clash": 0}.items():
-        assert f'dra_extender_devices{{driver="{DRIVER}",state="{state}"}} {number}.0' in text
+    partitions = {"free": 5, "blocked": 2 * PARTITIONS - 15, "allocated": 8, "clash": 0}
+    for kind, counts in {"partition": partitions, "physical": {"free": 0, "blocked": 2}}.items():
+        for state, number in counts.items():
+            assert f'dra_extender_devices{{driver="{DRIVER}",kind="{kind}",state="{state}"}} {number}.0' in text
 
 
 # --- shares, clashes, nodes ----------------------------------------------------------------------------------
@@ -165,17 +183,17 @@ async def test_devices_of_a_class_are_those_that_its_selectors_match() -> None:
     async with client_of(mig_cluster().app()) as client:
         found = await items(client, "/devices?class=small&free=true")
         assert [each["device"] for each in found] == [partition(1, SMALL, place) for place in (4, 5, 6)]
-        assert await numbers(client, "class=small") == {"free": 3, "blocked": 4, "allocated": 7}
-        assert await numbers(client, "class=small&state=free") == {"free": 3}
-        assert await numbers(client, "class=small&free=false") == {"blocked": 4, "allocated": 7}
+        assert await numbers(client, "class=small", "partitions") == {"free": 3, "blocked": 4, "allocated": 7}
+        assert await numbers(client, "class=small&state=free", "partitions") == {"free": 3}
+        assert await numbers(client, "class=small&free=false", "partitions") == {"blocked": 4, "allocated": 7}
 
 
 async def test_how_many_are_free_is_told_although_none_is() -> None:
     cluster = Cluster.of(node("a"), local_slice("a"), claim("x", allocated=["a/gpu-0"], at="a"))
     async with client_of(cluster.app()) as client:
-        response = await client.get("/devices?count=true")
-        assert response.text == "STATE       DEVICES\nfree        0\nallocated   1\n"
-        assert await numbers(client, "pool=b") == {"free": 0}
+        assert await numbers(client, "") == {"free": 0, "allocated": 1}
+        assert await numbers(client, "state=free") == {"free": 0}
+        assert await numbers(client, "pool=b") == {}
 
 
 async def test_devices_on_which_a_selector_fails_are_left_out_and_told() -> None:
@@ -189,7 +207,7 @@ async def test_devices_on_which_a_selector_fails_are_left_out_and_told() -> None
         )
         assert found["note"] == f'{failures}; there are devices, but none with class="profiled"'
         text = (await client.get("/devices?class=profiled&count=true")).text
-        assert text == f"STATE   DEVICES\nfree    0\n# {failures}\n"
+        assert text.startswith(f"DRIVER   STATE   DEVICES   PARTITIONS\n# {failures}")
 
 
 @pytest.mark.parametrize(
@@ -307,7 +325,7 @@ def test_only_pools_that_a_change_concerns_are_judged_again(
 
 def test_a_count_forgets_pools_that_are_gone() -> None:
     remembered = Remembered()
-    assert remembered.states.count(remembered.state.snapshot)[DRIVER, DeviceState.FREE] == 3
+    assert remembered.states.count(remembered.state.snapshot)[DRIVER, DeviceKind.PHYSICAL, DeviceState.FREE] == 3
     assert remembered.changed() == set()
     remembered.state.apply(Event(EventType.DELETED, SLICES, local_slice("b")))
-    assert remembered.states.count(remembered.state.snapshot)[DRIVER, DeviceState.FREE] == 2
+    assert remembered.states.count(remembered.state.snapshot)[DRIVER, DeviceKind.PHYSICAL, DeviceState.FREE] == 2

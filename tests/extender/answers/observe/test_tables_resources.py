@@ -201,7 +201,7 @@ async def check_numbers(cluster: Cluster) -> None:
                 assert named == sorted(f"{each['driver']}/{each['pool']}/{each['device']}" for each in rows)
         for name in ("gpu", "h100"):
             (row,) = await items(client, f"/resources?by=class&class={name}")
-            numbers = {
-                each["state"]: each["devices"] for each in await items(client, f"/devices?count=true&class={name}")
-            }
-            assert (row["devices"], row["free"]) == (sum(numbers.values()), numbers["free"])
+            numbers: Counter[str] = Counter()
+            for each in await items(client, f"/devices?count=true&class={name}"):
+                numbers[each["state"]] += each["devices"] + each["partitions"]
+            assert (row["devices"], row["free"]) == (numbers.total(), numbers["free"])

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from extender.faces.commands.answer_source import AnswerSource, NoServiceError, Query, ServicePod, find_pod
-from extender.faces.commands.lists import DEVICES, PENDING, RowChange, Rows, changes, read_rows, watch
+from extender.faces.commands.lists import DEVICES, PENDING, RowChange, Rows, changes, free_by_driver, read_rows, watch
 from extender.faces.commands.main import kubectl_app
 from extender.faces.commands.options import WideOutput
 from extender.kube.api import ObjectKey
@@ -117,6 +117,24 @@ async def test_all_pages_are_read_and_notes_are_kept_once() -> None:
     rows = await read_rows(source(*pages, asked=asked), DEVICES, {"driver": "d"})
     assert rows == Rows(({"device": "a"}, {"device": "b"}), ("old",))
     assert asked == [{"driver": "d", "limit": "10000"}, {"driver": "d", "limit": "10000", "continue": "T"}]
+
+
+def numbers(state: str, devices: int, partitions: int = 0, driver: str = "gpu") -> Item:
+    return {"driver": driver, "state": state, "devices": devices, "partitions": partitions}
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([numbers("free", 6, 40), numbers("blocked", 2, 16)], {"gpu": "6 of 8, or up to 40 partitions"}),
+        ([numbers("free", 0), numbers("allocated", 4)], {"gpu": "0 of 4"}),
+        ([numbers("free", 0, 5), numbers("blocked", 0, 2)], {"gpu": "5 of 7 partitions"}),
+        ([numbers("free", 1), numbers("free", 2, driver="nic")], {"gpu": "1 of 1", "nic": "2 of 2"}),
+        ([], {}),
+    ],
+)
+def test_free_tells_devices_and_partitions_apart(rows: list[Item], told: Mapping[str, str]) -> None:
+    assert {each["driver"]: each["free"] for each in free_by_driver(rows)} == told
 
 
 def test_changes_name_what_came_what_went_and_what_is_new() -> None:

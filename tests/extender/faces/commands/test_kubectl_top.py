@@ -16,7 +16,14 @@ from tests.extender.faces.commands.scenes import post_nothing
 
 EVIL = "[bold]p[/]\x1b[2J\u202e"
 POOLS: tuple[Item, ...] = (
-    {"driver": "gpu", "pool": "a", "node": "a", "states": {"free": 1, "allocated": 3}, "problem": ""},
+    {
+        "driver": "gpu",
+        "pool": "a",
+        "node": "a",
+        "states": {"free": 1, "allocated": 3},
+        "partitions": {"free": 7},
+        "problem": "",
+    },
     {"driver": "nic", "pool": "a", "node": "a", "states": {"free": 2}, "problem": "one slice is missing"},
     {"driver": "gpu", "pool": "b", "node": "b", "states": {"tainted": 4}, "problem": ""},
     {"driver": "net", "pool": "all", "node": "", "states": {}, "problem": ""},
@@ -27,11 +34,11 @@ DECIDED = {"time": "now", "verb": "filter", "namespace": "demo", "pod": "p", "pa
 
 def test_nodes_have_the_devices_of_all_their_pools() -> None:
     assert node_table(POOLS) == TextTable(
-        ["node", "devices", "free", "tainted", "allocated", "problem"],
+        ["node", "devices", "free", "tainted", "allocated", "free partitions", "problem"],
         [
-            ["a", "6", "3", "-", "3", "nic/a: one slice is missing"],
-            ["b", "4", "-", "4", "-", "-"],
-            ["no node", "0", "-", "-", "-", "-"],
+            ["a", "6", "3", "-", "3", "7", "nic/a: one slice is missing"],
+            ["b", "4", "-", "4", "-", "-", "-"],
+            ["no node", "0", "-", "-", "-", "-", "-"],
         ],
     )
 
