@@ -27,9 +27,10 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-# The variable is exported, not written before the command: otherwise make starts a shell, and a SIGTERM would end the
+# The variables are exported, not written before the command: otherwise make starts a shell, and a SIGTERM would end the
 # shell and leave the service running.
 serve: export DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES=config/node-templates.yaml
+serve: export DRA_EXTENDER__SCHEDULING__SCHEDULER_NAMES=dra-scheduler
 serve: $(VENV)/.runtime  ## run the service on 127.0.0.1:$(PORT) over MANIFESTS (the example cluster)
 	$(BIN)/dra-extender serve --port $(PORT) --manifests $(MANIFESTS)
 

@@ -133,16 +133,15 @@ def no_attempt(pod: Pod, schedulers: Collection[str]) -> str:
         pod: without a node.
         schedulers: names of the schedulers that call the extender; empty: not known, so that any scheduler may be one.
     """
+    scheduler = pod.scheduler_name or DEFAULT_SCHEDULER
+    if schedulers and scheduler not in schedulers:
+        names = " or ".join(sorted(schedulers))
+        return f"no scheduler of ours is asked: schedulerName is {scheduler}; write {names}"
     if pod.gates:
         one = len(pod.gates) == 1
         names = ", ".join(pod.gates)
         return (
             f"scheduling {'gate' if one else 'gates'} {names} {'keeps' if one else 'keep'} the pod from its scheduler"
-        )
-    scheduler = pod.scheduler_name or DEFAULT_SCHEDULER
-    if schedulers and scheduler not in schedulers:
-        return (
-            f"its scheduler is {scheduler}, which does not call dra-extender; {' and '.join(sorted(schedulers))} would"
         )
     return ""
 

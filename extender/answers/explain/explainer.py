@@ -113,11 +113,11 @@ class Explainer:
     def _explained(self, pod: Pod, nodes: Sequence[str] | None, admission: Admission) -> Explanation:
         if pod.node_name:
             return self._bound(pod)
+        if no_try := no_attempt(pod, self.schedulers):
+            return _blocked(pod, no_try)
         unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
         if unknown:
             return _blocked(pod, f"node {unknown[0]} is not known{hint(unknown[0], self.snapshot.nodes)}")
-        if no_try := no_attempt(pod, self.schedulers):
-            return _blocked(pod, no_try)
         snapshot, waiting = with_claims_made(pod, self.snapshot)
         if refused := _refused(pod, waiting, admission):
             return refused

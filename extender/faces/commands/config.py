@@ -18,6 +18,7 @@ from extender.config.sources import SettingsError
 from extender.faces.commands.options import ConfigOption, command, command_group, parse_path, text_of
 from extender.faces.commands.output import FOUND_PROBLEMS, refuse, say, warn
 from extender.faces.commands.reading import settings_of
+from extender.planning.kube_scheduler import DEFAULT_SCHEDULER
 from extender.planning.templates.catalog import read_catalog
 from extender.planning.templates.node_templates import TemplateError
 from extender.tools.yamltext import single_mapping
@@ -131,7 +132,7 @@ def check_scheduler(text: str, settings: Settings) -> tuple[SchedulerFinding, ..
     if not profiles:
         found.append(_unsafe("profiles", _ALLOCATES_TWICE))
     for number, profile in enumerate(profiles):
-        found += _of_profile(f"profiles[{number}]", profile, config)
+        found += _of_profile(f"profiles[{number}]", profile, config, settings.scheduling.scheduler_names)
     return tuple(found)
 
 
@@ -153,8 +154,13 @@ def _of_client(client: Mapping[str, Any]) -> Iterator[SchedulerFinding]:
         yield _slow("clientConnection.qps", f"{number} {problem}")
 
 
-def _of_profile(at: str, profile: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[SchedulerFinding]:
-    plugins = _mapping(profile.get("plugins"))
+def _of_profile(
+    at: str, profile: Mapping[str, Any], config: Mapping[str, Any], known: Sequence[str]
+) -> Iterator[SchedulerFinding]:
+    plugins, name = _mapping(profile.get("plugins")), str(profile.get("schedulerName") or DEFAULT_SCHEDULER)
+    if known and name not in known:
+        problem = f"{name} is not in scheduling.schedulerNames ({', '.join(known)}): its pods are not tried again"
+        yield _slow(f"{at}.schedulerName", problem)
     if not _names(plugins, "multiPoint", "disabled") & {_PLUGIN, "*"}:
         yield _unsafe(f"{at}.plugins.multiPoint.disabled", _ALLOCATES_TWICE)
     elif _PLUGIN not in _names(plugins, "preEnqueue", "enabled"):

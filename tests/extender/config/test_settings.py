@@ -428,8 +428,10 @@ EXTENDER: dict[str, Any] = SCHEDULER["extenders"][0]
 PROFILE: dict[str, Any] = SCHEDULER["profiles"][0]
 
 
-def test_the_file_shows_the_defaults() -> None:
-    assert Settings() == SETTINGS
+def test_the_file_shows_the_defaults_but_names_its_scheduler() -> None:
+    assert SETTINGS.scheduling.scheduler_names == [each["schedulerName"] for each in SCHEDULER["profiles"]]
+    scheduling = SETTINGS.scheduling.model_copy(update={"scheduler_names": []})
+    assert SETTINGS.model_copy(update={"scheduling": scheduling}) == Settings()
 
 
 @pytest.mark.parametrize("path", [path for path, _ in keys()], ids=".".join)

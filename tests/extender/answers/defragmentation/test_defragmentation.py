@@ -153,7 +153,7 @@ def test_a_pod_of_a_scheduler_that_does_not_call_the_extender_does_not_move() ->
     found = advice(*world, schedulers=["dra-scheduler"])
     assert not found.proposals
     assert list(spared(found)) == [
-        "its scheduler is default-scheduler, which does not call dra-extender; dra-scheduler would"
+        "no scheduler of ours is asked: schedulerName is default-scheduler; write dra-scheduler"
     ]
 
 

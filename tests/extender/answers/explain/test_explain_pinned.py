@@ -53,7 +53,7 @@ CASES: list[tuple[str, Sequence[Object], Object, tuple[str, ...]]] = [
         "another scheduler",
         [claim("a")],
         pinned("p", "a") | {"spec": pinned("p", "a")["spec"] | {"schedulerName": "other"}},
-        ("its scheduler is other, which does not call dra-extender; ours would",),
+        ("no scheduler of ours is asked: schedulerName is other; write ours",),
     ),
 ]
 

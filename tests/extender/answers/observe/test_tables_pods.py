@@ -163,7 +163,12 @@ async def test_a_pod_keeps_its_reason_while_another_one_is_tried_again_and_again
         (
             "dra-scheduler",
             [],
-            "its scheduler is default-scheduler, which does not call dra-extender; dra-scheduler would",
+            "no scheduler of ours is asked: schedulerName is default-scheduler; write dra-scheduler",
+        ),
+        (
+            "dra-scheduler",
+            ["quota"],
+            "no scheduler of ours is asked: schedulerName is default-scheduler; write dra-scheduler",
         ),
         ("default-scheduler", [], "no scheduler has asked this replica about the pod lately"),
     ],

@@ -147,3 +147,12 @@ class TestCommand:
             2,
             "error: /nowhere: cannot be read: No such file or directory",
         )
+
+
+def test_the_settings_name_the_schedulers_of_the_file() -> None:
+    settings = load("scheduling: {schedulerNames: [dra-scheduler]}")
+    assert found_in(dict, settings) == []
+    assert found_in(lambda c: profile(c).update(schedulerName="gpu"), settings) == [
+        ("profiles[0].schedulerName", False)
+    ]
+    assert found_in(lambda c: profile(c).pop("schedulerName"), settings) == [("profiles[0].schedulerName", False)]

@@ -190,7 +190,7 @@ def test_a_pod_of_a_scheduler_that_does_not_call_us_is_not_tried() -> None:
     theirs, ours = pod("theirs"), with_spec(pod("ours"), schedulerName="dra-scheduler")
     found = placed(node("a"), theirs, ours, settings="scheduling: {schedulerNames: [dra-scheduler]}")
     assert [(each.node, each.reason) for each in found.values()] == [
-        ("", "its scheduler is default-scheduler, which does not call dra-extender; dra-scheduler would"),
+        ("", "no scheduler of ours is asked: schedulerName is default-scheduler; write dra-scheduler"),
         ("a", ""),
     ]
 
