@@ -23,6 +23,20 @@ from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.victims import NO_BORROWERS, JoinedOrder, VictimOrder, Victims
 
 
+class Lacking(NamedTuple):
+    """A pod that finds no devices, which refuses other pods, too: the next one of their gang.
+
+    Attributes:
+        pod: by itself.
+        cluster: the fork in which the pods before it have theirs.
+        text: why the others wait, up to the devices that this pod lacks.
+    """
+
+    pod: Pod
+    cluster: Snapshot
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a plugin refuses a pod.
@@ -31,11 +45,13 @@ class Refusal:
         reason: for the scheduler. It is the same at each try, and the same on equivalent nodes.
         detail: the same for people, with what is in use now; empty: the reason says everything.
         advice: what would help; empty: nothing is known.
+        lacking: the pod that is to be explained instead, for an explanation; None: this pod.
     """
 
     reason: Reason
     detail: str = ""
     advice: str = ""
+    lacking: Lacking | None = None
 
     def __str__(self) -> str:
         return self.detail or self.reason.in_words()

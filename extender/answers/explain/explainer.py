@@ -33,7 +33,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.held_devices import awaits_kept, found_on, held_for_nominated
-from extender.framework.plugin import Check, Refused
+from extender.framework.plugin import Check, Lacking, Refusal, Refused
 from extender.framework.pods.claims import Blocked, bound_pod
 from extender.framework.pods.extended_resources.requests import in_words, request_words
 from extender.framework.pods.extended_resources.special_claim import without_devices
@@ -159,8 +159,19 @@ class Explainer:
         refused = plugins.explain(pod, snapshot, self.decider, self.solver)
         found = refused or plugins.pre_filter(pod, cycle.claims, snapshot, self.solver)
         if isinstance(found, Refused):
+            if found.refusal.lacking is not None:
+                return self._of_next(pod, found.refusal, found.refusal.lacking)
             return _blocked(pod, str(found.refusal), found.refusal.advice)
         return self._wait(cycle, names) or found
+
+    def _of_next(self, pod: Pod, refusal: Refusal, lacking: Lacking) -> Explanation:
+        """The explanation of a pod of a gang: what the next pod of the gang lacks."""
+        other = replace(self, snapshot=lacking.cluster, decider=Decider(self.solver, None), schedulers=(), suggest=())
+        found = replace(other, seconds=0.0, preempts=False)._explained(lacking.pod, None, NOTHING_ASKED)
+        if found.verdict is not Conclusion.FITS_NOWHERE:
+            return _blocked(pod, str(refusal), refusal.advice)
+        told = _blocked(pod, f"{lacking.text}: {found.headline}", refusal.advice)
+        return replace(told, requests=found.requests, nodes=found.nodes)
 
     def _wait(self, cycle: Cycle, names: Sequence[str]) -> Explanation | None:
         """What a pod waits for for which other pods are evicted."""

@@ -12,6 +12,7 @@ from allocator.obstacles import ReadValues
 from allocator.tools import printable
 from extender.answers.explain.explanation import (
     Clash,
+    Conclusion,
     Eviction,
     Explanation,
     Fallout,
@@ -52,12 +53,16 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         *([_preemption_lines(explanation.preemption)] if explanation.preemption else []),
         *(
             [_proposal_lines(explanation)]
-            if explanation.proposals or (explanation.requests and not explanation.advice)
+            if explanation.proposals or (_fits_nowhere(explanation) and explanation.requests and not explanation.advice)
             else []
         ),
     ):
         yield ""
         yield from block
+
+
+def _fits_nowhere(explanation: Explanation) -> bool:
+    return explanation.verdict is Conclusion.FITS_NOWHERE
 
 
 def _reason_lines(explanation: Explanation) -> Iterator[str]:

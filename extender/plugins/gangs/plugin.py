@@ -4,6 +4,7 @@ People are told more than schedulers: whether there are devices for the gang, wh
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from allocator.tools import printable
@@ -12,7 +13,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
-from extender.framework.plugin import Plugin, Refusal
+from extender.framework.plugin import Lacking, Plugin, Refusal
 from extender.planning.kube_scheduler import likely_nodes
 from extender.planning.planner import Planner
 from extender.plugins.gangs.gang import GANG, Gang, gang_at, gang_refusal, in_part_words, is_alone
@@ -49,7 +50,17 @@ class GangPlugin(Plugin):
             return refusal
         limited = solver.within(solver.clock() + EXPLAINING_SECONDS)
         found = GangPlanner(snapshot, Planner(limited, decider), likely_nodes(snapshot)).plan(gang)
-        return Refusal(refusal.reason, f"{why}: {_lack(found, gang)}") if isinstance(found, Shortfall) else None
+        if not isinstance(found, Shortfall):
+            return None
+        text = f"{why}: {_lack(found, gang)}"
+        if not (found.is_final or found.placed):
+            return Refusal(refusal.reason, text)
+        if found.next is None:
+            return Refusal(refusal.reason, f"{text}: {found.reason}")
+        member, fork = found.next
+        alone = replace(member, gang=None)
+        lacking = Lacking(alone, fork.with_pod(alone), text)
+        return Refusal(refusal.reason, f"{text}: {found.reason}", lacking=lacking)
 
     def notes(self, pod: Pod, snapshot: Snapshot) -> Sequence[str]:
         """What the gang of a pod has."""
@@ -67,15 +78,17 @@ class GangPlugin(Plugin):
         )
 
 
+_ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+
 def _lack(found: Shortfall, gang: Gang) -> str:
-    """How far a plan has come."""
+    """How far a plan has come, up to the reason."""
     if not (found.is_final or found.placed):
         return "the search ended before it was known how many of them get devices"
-    placed, whom = len(gang.kept) + found.placed, "the others" if gang.bound else "them"
-    if not placed:
-        return f"none of {whom} gets devices: {found.reason}"
-    limit = "" if found.is_final else "; a limit has stopped the search"
-    return f"{placed} of {whom} get devices, and the next one finds none: {found.reason}{limit}"
+    placed = len(gang.bound) + len(gang.kept) + found.placed
+    which = f"the {_ORDINALS[placed]}" if placed < len(_ORDINALS) else f"pod number {placed + 1}"
+    limit = "" if found.is_final else " (a limit has stopped the search)"
+    return f"{placed} of {gang.size} get devices{limit}; {which} finds none"
 
 
 def _gang_of(pod: Pod, snapshot: Snapshot) -> Gang | None:

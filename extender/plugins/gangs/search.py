@@ -187,20 +187,20 @@ class GangSearch:
             is_stuck = is_stuck and not options.places
             yield from ((name, way) for name in options.best_first(()) if (name, way) not in known)
         if is_stuck:
-            self._note(kind, ways[0], first, placed)
+            self._note(kind, ways[0], first, placed, fork)
 
     def _options(self, pod: Pod, fork: Snapshot, tried: Collection[str]) -> Options:
         """The nodes that take a pod, of those that were not tried."""
         names = [name for name in self.domain.among(self.names_of(pod)) if name not in tried]
         return options_of(pod, names, fork, self.planner)
 
-    def _note(self, kind: Hashable, pod: Pod, options: Options, placed: int) -> None:
+    def _note(self, kind: Hashable, pod: Pod, options: Options, placed: int, fork: Snapshot) -> None:
         if self.stuck is None:
             self.stuck = kind
         if placed >= self.shortfall.placed:
             counts = options.reasons.counts(request_nouns(pod))
             commonest = max(counts, key=lambda reason: (counts[reason], reason), default="there is no node for it")
-            self.shortfall = Shortfall(placed, self.wanted, commonest)
+            self.shortfall = Shortfall(placed, self.wanted, commonest, next=(pod, fork))
 
 
 def _names(places: Collection[_Place], way: int) -> set[str]:

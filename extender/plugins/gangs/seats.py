@@ -1,6 +1,6 @@
 """A plan for a gang: a seat for each of its pods, or why there is no plan."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
@@ -31,12 +31,14 @@ class Shortfall:
         wanted: the number of pods that need devices.
         reason: why the next pod found no node.
         is_final: everything was tried; otherwise a limit has stopped the search.
+        next: the next pod, and the fork in which the pods before it have devices; None: it is not known.
     """
 
     placed: int
     wanted: int
     reason: str
     is_final: bool = True
+    next: tuple[Pod, Snapshot] | None = field(default=None, compare=False, repr=False)
 
 
 GangPlan = tuple[Seat, ...]

@@ -10,7 +10,7 @@ the members.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from operator import is_
@@ -469,7 +469,7 @@ class Gangs(BackgroundTask):
             if found is not None:
                 await self._keep(watch, found)
             return found or ()
-        watch.shortfall = found
+        watch.shortfall = replace(found, next=None)  # a fork is not to outlive its plan
         if not found.is_final:
             watch.is_due, watch.again = True, self._clock() + max(AGAIN_SECONDS, 4 * (self._clock() - began))
         elif kind is not None:
