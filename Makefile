@@ -121,6 +121,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	NAMES_EXAMPLES=300 $(BIN)/python -m pytest tests/extender/test_names_of_others.py
 	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/autoscaler/test_autoscaler_estimate.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
+	SECOND_OPINION_EXAMPLES=20000 $(BIN)/python -m pytest tests/extender/plugins/second_opinion
 	COMPUTE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/cluster/test_compute_claims.py
 	RESOURCE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/answers/observe/test_tables_resources.py
 	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/plugins/quota/test_quota_totals.py tests/extender/plugins/quota/test_quota_bound.py

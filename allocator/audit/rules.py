@@ -24,6 +24,7 @@ class Rule(Enum):
     RESULT = "result without request"
     ALLOCATION = "bound pod without allocation"
     RESERVATION = "bound pod without reservation"
+    SECOND_OPINION = "two engines disagree about a selector"
 
 
 @dataclass(frozen=True, slots=True)

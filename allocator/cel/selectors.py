@@ -79,6 +79,21 @@ class Selectors:
         """Whether one evaluation of a selector may take long, so that its cost is counted. Raises CompileError."""
         return self._compiled(self._selectors, expression, check_selector).costly
 
+    def cost(self, expression: str, device: Device, expired: Expired = never) -> int:
+        """What one evaluation of a selector costs by upstream's formulas; 0 if it is known to be cheap.
+
+        Raises:
+            CompileError: the expression does not compile.
+            OutOfTimeError: time was up.
+        """
+        program = self._compiled(self._selectors, expression, check_selector)
+        if not program.costly:
+            return 0
+        measured = program.measure(device, expired)
+        if isinstance(measured.error, OutOfTimeError):
+            raise measured.error
+        return measured.cost
+
     def _costly(self, program: Program, device: Device, expired: Expired) -> bool:
         if program.reads.everything:
             return as_bool(program.evaluate_until(device, expired))

@@ -19,7 +19,7 @@ def run_case(case: Json) -> str | None:
         return None if actual["compileError"] else f"does not compile: {error.message}"
     if actual["compileError"]:
         return f"compiles, upstream says: {actual['compileError'].splitlines()[0]}"
-    device = _device(case["device"])
+    device = device_of(case["device"])
     measured = program.measure(device)
     if measured.cost != actual["actualCost"] and not _has_no_certain_cost(actual):
         return f"costs {measured.cost}, upstream {actual['actualCost']}"
@@ -78,7 +78,7 @@ def _evaluates_alike(program: Program, device: Device, measured: Measured) -> st
     return None if value == measured.value else f"yields {value}, with cost counted {measured.value}"
 
 
-def _device(spec: Json) -> Device:
+def device_of(spec: Json) -> Device:
     driver = spec.get("driver", "")
     attributes = {_qualified(name, driver): _attribute(value) for name, value in (spec.get("attributes") or {}).items()}
     quantities = {

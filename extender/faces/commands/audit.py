@@ -1,9 +1,11 @@
-"""`dra-extender audit`: the allocator's audit of a cluster, and its findings as a table or JSON."""
+"""`dra-extender audit`: the allocator's audit of a cluster and a second engine's, as a table or JSON."""
 
 import asyncio
 import os
 import random
+import time
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -30,8 +32,17 @@ from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resour
 from extender.lab.cluster import EmbeddedCluster
 from extender.tools.table import TextTable
 
+if TYPE_CHECKING:  # cel-python takes time and memory, and most commands do not need it
+    from extender.plugins.second_opinion.looks import Tally
+
 AUDITED = (NODES, SLICES, CLASSES, PODS, CLAIMS)
 """The kinds that the audit reads: pods before claims, because a pod that has a node has had its claims before."""
+
+SECOND_OPINION_SECONDS: Final = 60.0
+"""How long the second engine may look at devices. Those that it does not get to are counted as not checked."""
+
+_MOST_REASONS: Final = 5
+"""The most reasons why devices were not checked that are printed."""
 
 
 @command(
@@ -48,7 +59,8 @@ def audit_command(
         snapshot = EmbeddedCluster(one_cluster("audit", manifests).objects).state.snapshot
     else:
         snapshot = asyncio.run(listed_live(find_origin(*kubeconfig, os.environ)))
-    findings, judged = audit_snapshot(snapshot), _judged(_evidence(snapshot))
+    second = second_opinion(snapshot)
+    findings, judged = (*audit_snapshot(snapshot), *second.findings), _judged(_evidence(snapshot))
     print_result(
         output,
         names=lambda: sorted({claim for finding in findings for claim in finding.claims}),
@@ -57,6 +69,8 @@ def audit_command(
     )
     if output is Output.TABLE:
         typer.echo(judged if findings else f"every rule holds; {judged}")
+    for line in second_lines(second):
+        typer.echo(line, err=output is not Output.TABLE)
     if findings:
         raise typer.Exit(FOUND_PROBLEMS)
 
@@ -93,6 +107,32 @@ async def listed_live(origin: Origin, resources: Collection[Resource] = AUDITED)
 def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:
     """All rules that claims and pods of a cluster break."""
     return audit(_evidence(snapshot), Selectors())
+
+
+def second_opinion(snapshot: Snapshot, seconds: float = SECOND_OPINION_SECONDS) -> "Tally":
+    """What cel-python says of the selectors of all allocated devices."""
+    from extender.plugins.second_opinion.looks import SecondLooks, Tally  # noqa: PLC0415 - see above
+
+    found = Tally()
+    claims = [claim for _, claim in sorted(snapshot.claims.items()) if claim.claim.allocation is not None]
+    left = {str(claim.claim): claim for claim in claims}
+    for claim, looks in SecondLooks(Selectors(), time.monotonic).at(claims, snapshot, seconds):
+        del left[str(claim.claim)]
+        for look in looks:
+            found.add(look)
+    devices = sum(len(claim.claim.allocation.results) for claim in left.values() if claim.claim.allocation)
+    found.add_skipped(devices, f"{seconds:g} s were up")
+    return found
+
+
+def second_lines(second: "Tally") -> Iterable[str]:
+    """What the second engine has done, and why it has not checked some devices."""
+    agree, disagree, not_checked = (second.results[each] for each in ("agree", "disagree", "not_checked"))
+    if agree or disagree or not_checked:
+        counts = f"{agree} agree, {disagree} differ, {not_checked} not checked"
+        yield f"devices checked by a second engine (cel-python): {counts}"
+    for why, devices in second.reasons.most_common(_MOST_REASONS):
+        yield f"not checked by the second engine: {why} ({devices})"
 
 
 def _evidence(snapshot: Snapshot) -> Evidence:

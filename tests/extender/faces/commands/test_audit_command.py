@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from extender.faces.commands.audit import audit_snapshot, listed
+from extender.faces.commands.audit import audit_snapshot, listed, second_lines, second_opinion
 from extender.faces.commands.main import app
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load
@@ -45,7 +45,8 @@ def planted(tmp_path: Path) -> Path:
 
 def test_the_example_is_in_order() -> None:
     judged = "judged: 1 allocated of 4 claims, 1 pod with claims on nodes"
-    assert run(str(EXAMPLE)) == (0, f"every rule holds; {judged}\n")
+    second = "devices checked by a second engine (cel-python): 1 agree, 0 differ, 0 not checked"
+    assert run(str(EXAMPLE)) == (0, f"every rule holds; {judged}\n{second}\n")
     assert run(str(EXAMPLE), "--output", "json") == (0, "[]\n")
 
 
@@ -87,7 +88,7 @@ def test_pods_on_nodes_without_their_claims_are_named(tmp_path: Path) -> None:
         ("bound pod without allocation", "pod demo/lost on node gpu-west-1: claim demo/gone does not exist"),
     ]
     _, table = run(str(EXAMPLE), str(path))
-    assert table.splitlines()[-1] == "judged: 2 allocated of 6 claims, 4 pods with claims on nodes"
+    assert table.splitlines()[-2] == "judged: 2 allocated of 6 claims, 4 pods with claims on nodes"
 
 
 def test_findings_are_printed_as_json_if_asked(planted: Path) -> None:
@@ -96,6 +97,40 @@ def test_findings_are_printed_as_json_if_asked(planted: Path) -> None:
     twice = next(f for f in orjson.loads(text) if f["rule"] == "device held twice")
     assert twice["claims"] == ["demo/one", "demo/two"]
     assert twice["device"] == {"driver": "gpu.example.com", "pool": "gpu-west-1", "device": "gpu-0"}
+
+
+def selecting(name: str, selector: str) -> dict[str, Any]:
+    """An allocated claim whose request has a selector."""
+    found: Any = claim(name, "gpu-0")
+    found["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": selector}}]
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("selector", "why"),
+    [
+        ("sets.contains([1], [1])", "the selector uses sets"),
+        ("[1, 2][-1] == 2 || true", "it counts a negative index from the end of a list"),
+        (" || ".join(["true"] * 600), "the selector is too long"),
+    ],
+)
+def test_what_the_second_engine_does_not_check_is_said(selector: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump(selecting("one", selector)))
+    code, text = run(str(EXAMPLE), str(path))
+    assert code == 0
+    assert text.splitlines()[-2:] == [
+        "devices checked by a second engine (cel-python): 1 agree, 0 differ, 1 not checked",
+        f"not checked by the second engine: {why} (1)",
+    ]
+
+
+def test_devices_that_the_second_engine_does_not_get_to_are_counted() -> None:
+    second = second_opinion(EmbeddedCluster(load([EXAMPLE]).objects).state.snapshot, seconds=-1.0)
+    assert list(second_lines(second)) == [
+        "devices checked by a second engine (cel-python): 0 agree, 0 differ, 1 not checked",
+        "not checked by the second engine: -1 s were up (1)",
+    ]
 
 
 async def test_an_api_server_is_read_once() -> None:

@@ -1,0 +1,1 @@
+"""The second opinion: cel-python judges the selectors of allocated devices again."""
