@@ -60,8 +60,6 @@ from allocator.model.nodes import Node as Node
 from allocator.model.nodes import NodeSelector as NodeSelector
 from allocator.model.nodes import NodeSelectorTerm as NodeSelectorTerm
 from allocator.model.nodes import Requirement as Requirement
-from allocator.model.problems import AllocatorError as AllocatorError
-from allocator.model.problems import InvalidObjectError as InvalidObjectError
 from allocator.model.quantity import Quantity as Quantity
 from allocator.model.semver import Version as Version
 from allocator.model.slices.device_fields import HUGE_PAGES as HUGE_PAGES
@@ -76,5 +74,7 @@ from allocator.pools import Inventory as Inventory
 from allocator.reason import Reason as Reason
 from allocator.search.limits import Clock as Clock
 from allocator.search.limits import Limits as Limits
+from allocator.tools.fields import AllocatorError as AllocatorError
+from allocator.tools.fields import InvalidObjectError as InvalidObjectError
 from allocator.tools.fields import Problem as Problem
 from allocator.usage import Usage as Usage

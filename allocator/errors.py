@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Final
 
 from allocator.model.devices import DeviceId
-from allocator.model.problems import AllocatorError
 from allocator.reason import Cause, Reason, request_noun
+from allocator.tools.fields import AllocatorError
 
 MISSING_CLASS: Final = Cause("missing-class", "device class {detail} does not exist")
 STOPPED: Final = Cause("stopped", "search stopped by the limit on {detail}")

@@ -6,8 +6,8 @@ from dataclasses import replace
 from allocator.errors import InvalidClaimError, SearchLimitError
 from allocator.model.claims import Claim
 from allocator.model.optional import optional_problem, required
-from allocator.model.problems import AllocatorError
 from allocator.outcome import Allocation, LeftOut, Unsatisfiable
+from allocator.tools.fields import AllocatorError
 
 
 def serve_most(

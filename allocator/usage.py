@@ -131,7 +131,8 @@ class Usage:
         drop: str | None = None,
         amounts: tuple[tuple[str, int], ...] = (),
     ) -> "Usage":
-        pool = self.pools.get(device.pool_id, NOTHING_USED)
+        pool_id = device.pool_id
+        pool = self.pools.get(pool_id, NOTHING_USED)
         old = pool.get(device.device, FREE)
         shares = (old.shares | {add}) if add else (old.shares - {drop}) if drop else old.shares
         new = DeviceUsage(old.holders + holders, shares, old._consume(amounts))
@@ -139,7 +140,7 @@ class Usage:
             pool = pool.set(device.device, new)
         elif device.device in pool:
             pool = pool.delete(device.device)
-        return self.with_pool(device.pool_id, pool)
+        return self.with_pool(pool_id, pool)
 
 
 def _amounts(result: DeviceResult, sign: int) -> tuple[tuple[str, int], ...]:

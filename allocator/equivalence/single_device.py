@@ -27,7 +27,6 @@ from allocator.checks.taint_rules import NO_RULES
 from allocator.errors import SearchLimitError
 from allocator.model.claims import AllocationMode, Claim
 from allocator.model.devices import Device
-from allocator.model.problems import AllocatorError
 from allocator.policies.leftover import NOTHING_LEFT, DeviceModel, Leftover, Parts, model_of
 from allocator.policies.merit import Merit, merit_of_one
 from allocator.policies.policy import DeviceKind, Policy, Sizes, sizes_of
@@ -35,6 +34,7 @@ from allocator.reason import UNREACHABLE, Cause, Reason
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.limits import SearchBudget, TimedSelectors
 from allocator.search.plan import plan
+from allocator.tools.fields import AllocatorError
 from allocator.usage import Usage
 
 _BITS: Final = 24

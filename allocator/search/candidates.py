@@ -20,12 +20,12 @@ from allocator.model.device_classes import DeviceClass
 from allocator.model.devices import AttributeValue, Device, DeviceId, PoolId, Slice
 from allocator.model.features import Features
 from allocator.model.nodes import Node
-from allocator.model.problems import AllocatorError
 from allocator.model.quantity import Quantity
 from allocator.pools import Candidate, NodePool
 from allocator.reason import COUNT
 from allocator.search.constraints import values_of
 from allocator.search.limits import TimedSelectors
+from allocator.tools.fields import AllocatorError
 from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage
 
 _SOME_LIST: Final = ("",)
@@ -55,6 +55,7 @@ class Alternative(Asked):
         covering: the constraints that cover it, with their positions in the claim.
         refusals: per candidate, what speaks against it, whatever else is taken; `SUITS` if nothing does, None until it
             is judged.
+        need: how many devices it takes.
         members: the candidates that a request for all devices takes; None for other requests.
         taken: what the request would consume of a shared candidate that suits.
     """
@@ -63,13 +64,9 @@ class Alternative(Asked):
     checks: Checks
     covering: tuple[tuple[int, ConstraintSpec], ...]
     refusals: list[Refusal | None]
+    need: int
     members: tuple[int, ...] | None = None
     taken: dict[int, Mapping[str, Quantity]] = field(default_factory=dict)
-
-    @property
-    def need(self) -> int:
-        """How many devices it takes."""
-        return self.request.count if self.members is None else len(self.members)
 
 
 class Candidates:

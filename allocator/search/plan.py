@@ -75,6 +75,7 @@ def plan(
                 if each.request.mode is AllocationMode.ALL:
                     _check_all(claim, each, pools)
                     each.members = candidates.members(each)
+                    each.need = len(each.members)
             slots.append(Slot(index, request, alternatives))
             least = min([a.need for a in alternatives])
             if total + least > MAX_RESULTS:
@@ -132,7 +133,9 @@ def _alternative(
     )
     refusals: list[Refusal | None] = [None] * candidates.count
     checks = candidates.checks(wanted)
-    return Alternative(index, claim, request.name, label, wanted, selectors, device_class, checks, covering, refusals)
+    return Alternative(
+        index, claim, request.name, label, wanted, selectors, device_class, checks, covering, refusals, wanted.count
+    )
 
 
 def _check_all(claim: Claim, alternative: Alternative, pools: tuple[NodePool, ...]) -> None:

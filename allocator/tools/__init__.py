@@ -5,6 +5,8 @@ This is the whole interface of the tools. Both packages use them, and they impor
 
 from allocator.tools import jsontext as jsontext
 from allocator.tools.fields import Fields as Fields
+from allocator.tools.fields import ObjectReader as ObjectReader
+from allocator.tools.fields import raise_if_invalid as raise_if_invalid
 from allocator.tools.jsontext import JSON as JSON
 from allocator.tools.names import dns_label as dns_label
 from allocator.tools.names import dns_subdomain as dns_subdomain

@@ -1,4 +1,4 @@
-"""Reading JSON objects strictly: a value of a wrong type is a `Problem` with its path.
+"""Reading API objects strictly: a value of a wrong type is a `Problem` with its path.
 
 A reader notes the problem and goes on with an empty value, so that one pass finds all problems. As in the API, null
 means absent. Unknown fields are ignored: a newer API server may have more fields.
@@ -17,6 +17,12 @@ _INT64: Final = 2**63
 _MOST_CHILDREN: Final = 5000
 """Objects in a list; bounds the time. An API server allows far fewer in almost every list that we read."""
 
+_MOST_PROBLEMS: Final = 10
+"""Problems of an object that are told; the others are counted."""
+
+_LONGEST_PROBLEM: Final = 300
+"""Characters. Problems stay in memory and are part of answers."""
+
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -34,6 +40,27 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class AllocatorError(Exception):
+    """Base of all errors of `allocator`. The answer "no" is no error but a value: `Unsatisfiable`."""
+
+
+class InvalidObjectError(AllocatorError):
+    """An API object that cannot be used; all of its problems, not only the first."""
+
+    def __init__(self, kind: str, name: str, problems: tuple[Problem, ...]) -> None:
+        self.kind = kind
+        self.name = name
+        self.problems = problems
+        super().__init__("; ".join(f"{kind} {name}: {problem}" for problem in problems))
+
+    @property
+    def summary(self) -> str:
+        """The first problems, without the object's name, cut to a bounded length."""
+        texts = [_cut(str(problem)) for problem in self.problems[:_MOST_PROBLEMS]]
+        more = len(self.problems) - len(texts)
+        return "; ".join([*texts, *([f"and {more} more"] if more else [])])
 
 
 class Fields:
@@ -104,6 +131,10 @@ class Fields:
             return value
         self.problem(name, "is required" if value is None or value == "" else f"{shown(value)} is not a string")
         return ""
+
+    def each_required_text(self, *names: str) -> tuple[str, ...]:
+        """Several strings that must be there and not be empty."""
+        return tuple(map(self.required_text, names))
 
     def time_or_none(self, name: str) -> str | None:
         """A time as the API writes it (RFC 3339), or None if it is absent."""
@@ -215,6 +246,42 @@ class Fields:
         return tuple(item for item in items if isinstance(item, str))
 
 
+class ObjectReader:
+    """One API object that is being read.
+
+    Attributes:
+        top: its fields.
+        metadata: the fields of its metadata.
+        api_version: e.g. ``resource.k8s.io/v1``.
+        name: its name; `finish` refuses objects without one.
+        created: when it was created; empty if unknown.
+        deleting: a deletionTimestamp is set.
+    """
+
+    def __init__(self, kind: str, obj: Mapping[str, object], versions: tuple[str, ...]) -> None:
+        self.kind = kind
+        self.top = Fields(obj, "", [])
+        self.metadata = self.top.child("metadata")
+        self.name = self.metadata.required_text("name")
+        self.created = self.metadata.time_or_none("creationTimestamp") or ""
+        self.deleting = self.metadata.time_or_none("deletionTimestamp") is not None
+        self.api_version = self.top.text("apiVersion")
+        if self.api_version not in versions:
+            self.top.problem("apiVersion", f"{shown(obj.get('apiVersion'))} is not one of {', '.join(versions)}")
+        if self.top.text("kind") not in {"", kind}:
+            self.top.problem("kind", f"{shown(obj.get('kind'))} is not {kind}")
+
+    def finish(self) -> None:
+        """End reading; raises InvalidObjectError with all problems, if there are any."""
+        raise_if_invalid(self.kind, self.name, self.top.problems)
+
+
+def raise_if_invalid(kind: str, name: str, problems: list[Problem]) -> None:
+    """Raise InvalidObjectError if there are problems."""
+    if problems:
+        raise InvalidObjectError(kind, name, tuple(problems))
+
+
 def is_time(text: str) -> bool:
     """Whether a text is a time as the API writes it (RFC 3339)."""
     if not _TIME.fullmatch(text):
@@ -229,3 +296,7 @@ def is_time(text: str) -> bool:
 def is_int64(value: object) -> TypeGuard[int]:
     """Whether a JSON value is a whole number that fits 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}..."

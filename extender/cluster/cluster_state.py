@@ -15,7 +15,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod, parse_counted_pod, parse_pod
 from extender.cluster.resources import Amounts
 from extender.cluster.snapshot import EMPTY, Snapshot
-from extender.cluster.snapshot_edit import Relist, SnapshotEdit, after_event, moved_pools, read
+from extender.cluster.snapshot_edit import Relist, SnapshotEdit, read
 from extender.cluster.timeline import ChangeLog, Reach
 from extender.kube.api import Event, EventType, ObjectKey, RawObject, Version, key_of, revision, revision_of, version_of
 from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
@@ -150,7 +150,7 @@ class ClusterState:
         """Take in an event, unless a later state of its object is known."""
         kind, versions = self._kinds[event.resource.kind], self._versions[event.resource.kind]
         key, version = key_of(event.object), version_of(event.object)
-        if _is_older(version, versions.get(key)):
+        if version is not None and version.is_before(versions.get(key)):
             return
         edit = SnapshotEdit(self._snapshot)
         versions.pop(key, None)
@@ -310,7 +310,7 @@ class ClusterState:
     def _hold(self, assumed_allocation: AssumedAllocation) -> None:
         before, after = self._snapshot, self._snapshot.assuming(assumed_allocation)
         if after.claim(assumed_allocation.claim_uid) is not None:
-            after = after_event(after, assumed_allocation.claim_uid)
+            after = after.without_ended(assumed_allocation.claim_uid)
         self._commit_assumed(before, after, assumed_allocation.claim_uid)
         self._end_assumptions_of_missing_claims()
 
@@ -329,7 +329,7 @@ class ClusterState:
         if after is before:
             return
         edit = SnapshotEdit(after)
-        edit.touch((Topic.POOL, pool) for pool in moved_pools(before, after, uid))
+        edit.touch((Topic.POOL, pool) for pool in after.moved_pools(uid, before))
         key = after.claim_keys.get(uid)
         edit.touch([] if key is None else [(Topic.CLAIM, key)])
         self._commit(edit)
@@ -341,9 +341,3 @@ class ClusterState:
         version = self._snapshot.version + 1
         self._log.add(version, edit.touched)
         self._snapshot = edit.snapshot._replace(version=version)
-
-
-def _is_older(version: Version | None, known: Version | None) -> bool:
-    if version is None or known is None:
-        return False
-    return 0 < revision(version.resource_version) < revision(known.resource_version)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator import MAX_RESULTS, AllocationMode, Claim, DeviceClass, DeviceRequest, Quantity, Request
-from allocator.model.json import ObjectReader
-from allocator.tools import Fields, shown
+from allocator.tools import Fields, ObjectReader, shown
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import IMPLICIT_PREFIX, Pod, asked
 

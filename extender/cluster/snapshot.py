@@ -177,6 +177,13 @@ class Snapshot(NamedTuple):
             found.append(assumed_allocation.allocation)
         return tuple(found)
 
+    def moved_pools(self, uid: str, before: "Snapshot") -> frozenset[PoolId]:
+        """The pools whose devices a claim holds here and did not in a snapshot before, or the other way round."""
+        old, new = before.held_by(uid), self.held_by(uid)
+        if len(old) == len(new) and all(map(same_devices, old, new)):
+            return frozenset()
+        return _pools((*old, *new))
+
     # --- forks ----------------------------------------------------------------------------------------------
 
     def with_node(self, node: NodeObject) -> "Snapshot":
@@ -337,6 +344,21 @@ class Snapshot(NamedTuple):
             return self
         after = self._replace(assumed=self.assumed.delete(claim_uid))
         return after._moved(claim_uid, self.held_by(claim_uid))
+
+    def without_ended(self, claim_uid: str) -> "Snapshot":
+        """After an event of a claim: without its assumed allocation, if that has ended.
+
+        It has ended if the claim is gone, shows the allocation, or shows a revision from which the outcome is certain.
+        """
+        assumed_allocation, claim = self.assumed.get(claim_uid), self.claim(claim_uid)
+        if assumed_allocation is None:
+            return self
+        if claim is not None:
+            shown = claim.claim.allocation
+            landed = shown is not None and same_devices(shown, assumed_allocation.allocation)
+            if not landed and (assumed_allocation.ends_at is None or claim.revision < assumed_allocation.ends_at):
+                return self
+        return self.without_assumed(claim_uid)
 
     def with_device_quota(self, quota: DeviceQuota) -> "Snapshot":
         """With a DeviceQuota added or replaced."""

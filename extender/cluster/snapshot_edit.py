@@ -1,18 +1,18 @@
 """Puts objects into a snapshot or drops them, one by one or as a whole list of a kind, and records what changed.
 
-It also says since which revision a claim has its allocation, and when an assumed allocation ends. A list of all objects
-of a kind is read step by step, and shown when it is complete.
+It also says since which revision a claim has its allocation. A list of all objects of a kind is read step by step, and
+shown when it is complete.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from allocator import InvalidObjectError, PoolId
+from allocator import InvalidObjectError
 from extender.cluster.kinds import Topic, WatchedKind
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot, Unreadable, pools_of, same_devices
+from extender.cluster.snapshot import Snapshot, Unreadable, same_devices
 from extender.kube.api import ObjectKey, RawObject, Version, version_of
 
 
@@ -31,30 +31,6 @@ def dated(new: ClaimObject, old: ClaimObject | None, *, listed: bool) -> ClaimOb
     if old is not None and before is not None and same_devices(before, allocation):
         return replace(new, allocated_at=old.allocated_at, listed_at=old.listed_at)
     return replace(new, listed_at=new.revision) if listed else replace(new, allocated_at=new.revision)
-
-
-def after_event(snapshot: Snapshot, uid: str) -> Snapshot:
-    """The snapshot after an event of a claim: without its assumed allocation, if that has ended.
-
-    It has ended if the claim is gone, shows the allocation, or shows a revision from which the outcome is certain.
-    """
-    assumed_allocation, claim = snapshot.assumed.get(uid), snapshot.claim(uid)
-    if assumed_allocation is None:
-        return snapshot
-    if claim is not None:
-        shown = claim.claim.allocation
-        landed = shown is not None and same_devices(shown, assumed_allocation.allocation)
-        if not landed and (assumed_allocation.ends_at is None or claim.revision < assumed_allocation.ends_at):
-            return snapshot
-    return snapshot.without_assumed(uid)
-
-
-def moved_pools(before: Snapshot, after: Snapshot, uid: str) -> frozenset[PoolId]:
-    """The pools whose devices a claim holds now and did not before, or the other way round."""
-    old, new = before.held_by(uid), after.held_by(uid)
-    if len(old) == len(new) and all(same_devices(*pair) for pair in zip(old, new, strict=True)):
-        return frozenset()
-    return frozenset(pool for allocation in (*old, *new) for pool in pools_of(allocation))
 
 
 _LONGEST_TEXT: Final = 1000
@@ -134,8 +110,8 @@ class SnapshotEdit:
     def _follow_claim(self, before: Snapshot, old: object, new: object) -> None:
         """After an event of a claim: end its assumed allocation, and record the pools whose use has changed."""
         for uid in {each.claim.uid for each in (old, new) if isinstance(each, ClaimObject)}:
-            self.snapshot = after_event(self.snapshot, uid)
-            self.touch((Topic.POOL, pool) for pool in moved_pools(before, self.snapshot, uid))
+            self.snapshot = self.snapshot.without_ended(uid)
+            self.touch((Topic.POOL, pool) for pool in self.snapshot.moved_pools(uid, before))
 
 
 def _key_of_uid(snapshot: Snapshot, new: object) -> ObjectKey | None:

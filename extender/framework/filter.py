@@ -22,7 +22,7 @@ from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import CLAIMS, DEVICES, Admitted, Cycle, admitted, fits, kept_elsewhere
-from extender.framework.decisions.evaluate import Decided, Decider, Lookup
+from extender.framework.decisions.evaluate import MOST_NEW_NODES, Decided, Decider, Lookup
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import (
     NOT_KNOWN,
@@ -226,21 +226,23 @@ class FilterQuestion:
     checks: Sequence[tuple[str, Check]] = ()
     late: Collection[str] = ()
 
-    def result(self) -> FilterResult:
+    def at_hand(self) -> Known | None:
+        """What is known of the nodes; None if to look it up may take more than about a millisecond."""
+        takes_search = bool(self.checks) or self.cycle.counts_resources or bool(self.late)
+        if takes_search or (len(self.names) > MOST_NEW_NODES and not self.is_uniform):
+            return None
+        return self.lookup(self.names)
+
+    def result(self, known: Known | None = None) -> FilterResult:
         """The result for the nodes. If the claims can be allocated nowhere, that is the reason for all nodes.
 
-        Raises:
-            TimeoutError: time was up before any node was found.
-        """
-        return self._or_nowhere(self._answer)
-
-    def finish(self, known: Known) -> FilterResult:
-        """The result, from what was looked up before.
+        Args:
+            known: what was looked up before; None: nothing was.
 
         Raises:
             TimeoutError: time was up before any node was found.
         """
-        return self._or_nowhere(lambda: self._patiently(known))
+        return self._or_nowhere(self._answer if known is None else lambda: self._patiently(known))
 
     @property
     def is_uniform(self) -> bool:
@@ -370,13 +372,13 @@ class FilterQuestion:
             merits = ranking.best(self.bounds.most)
         else:
             merits, over, by = self._within(ranking.best())
-        if not merits and TOO_LATE in decided.verdicts:
+        passed = merits.names
+        if not passed and TOO_LATE in decided.verdicts:
             raise TimeoutError
         unresolvable = ranking.refused().beside(Reasons.of(over)) if over else ranking.refused()
         failed, nominated = Reasons(), self.cycle.pod.nominated_node
         if nominated and nominated in unresolvable and self._fits_later(nominated):
             failed, unresolvable = Reasons.alike((nominated,), WAITING), unresolvable.without(nominated)
-        passed = tuple(merits)
         if passed:
             return FilterResult(passed, failed, unresolvable, merits, decided.steps, over=frozenset(over))
         lasting = all(verdict.lasting for verdict in decided.verdicts)

@@ -30,20 +30,22 @@ NOTHING: Final = -1
 class Merits(Mapping[str, Merit]):
     """Node name to the merit of the node.
 
-    Args:
+    Attributes:
         names: of the nodes.
         kinds: distinct merits; an entry that no node has may be anything.
+
+    Args:
         codes: for each node, the index of its merit in `kinds`.
     """
 
     def __init__(self, names: Sequence[str] = (), kinds: Sequence[Merit] = (), codes: Sequence[int] = ()) -> None:
         self.kinds = kinds
-        self._names = tuple(names)
+        self.names = tuple(names)
         self._codes = codes
 
     def codes_of(self, names: Sequence[str]) -> Sequence[int]:
         """The index of each node's merit in `kinds`; `NOTHING` for nodes without one."""
-        if tuple(names) == self._names:  # prioritize usually asks about what filter has named, in that order
+        if tuple(names) == self.names:  # prioritize usually asks about what filter has named, in that order
             return self._codes
         return list(map(self._by_name.get, names, repeat(NOTHING)))
 
@@ -58,14 +60,14 @@ class Merits(Mapping[str, Merit]):
         return self.kinds[self._by_name[name]]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self.names)
 
     @cached_property
     def _by_name(self) -> Mapping[str, int]:
-        return dict(zip(self._names, self._codes, strict=True))
+        return dict(zip(self.names, self._codes, strict=True))
 
 
 _merit: Callable[[Verdict], Merit] = attrgetter("merit")

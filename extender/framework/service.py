@@ -19,7 +19,6 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.bind_errors import BindError
 from extender.framework.claim_arrival import ClaimArrival
 from extender.framework.cycle import policy_of, refreshed
-from extender.framework.decisions.evaluate import MOST_NEW_NODES
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import Bounds, FilterResult, ask, filter_nodes
 from extender.framework.handle import Handle
@@ -269,19 +268,15 @@ class Service:
         is_long = args.nodes is not None or len(args.names) > _MOST_NAMES
         is_long |= policy is not None and policy.weighs_leftover and solver.is_learning(pod, snapshot)
         is_long = is_long or solver.plugins.are_slow(pod, snapshot, solver)
-        if is_long or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
+        if is_long or snapshot.nominated or pod.nominated_node or not decider.follow_at_once(snapshot):
             return await self._search(pod, partial(self._filtered_anew, pod, args, snapshot, solver), bounds)
-        decider.follow(snapshot)
         question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
         if isinstance(question, FilterResult):
             return question
-        searches = bool(question.checks) or question.cycle.counts_resources or bool(question.late)
-        if searches or (not question.is_uniform and len(args.names) > MOST_NEW_NODES):
-            return await self._search(pod, lambda bounds: replace(question, bounds=bounds).result(), bounds)
-        known = question.lookup(args.names)
-        if known.is_complete:
-            return question.finish(known)
-        return await self._search(pod, lambda bounds: replace(question, bounds=bounds).finish(known), bounds)
+        known = question.at_hand()
+        if known is not None and known.is_complete:
+            return question.result(known)
+        return await self._search(pod, lambda bounds: replace(question, bounds=bounds).result(known), bounds)
 
     def _filtered_anew(
         self, pod: Pod, args: FilterArgs, snapshot: Snapshot, solver: Solver, bounds: Bounds

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Optional, Protocol, TypeAlias
 
 from allocator.tools import printable
 from extender.kube.resources import Resource
@@ -203,6 +203,10 @@ class Version(NamedTuple):
     api_version: str
     uid: str
     resource_version: str
+
+    def is_before(self, known: Optional["Version"]) -> bool:
+        """Whether the state is older than one that is known; False where this cannot be told."""
+        return known is not None and 0 < revision(self.resource_version) < revision(known.resource_version)
 
 
 def version_of(obj: RawObject) -> Version | None:

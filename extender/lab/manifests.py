@@ -14,9 +14,8 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from allocator import InvalidObjectError, Problem, parse_device_class
-from allocator.model.json import ObjectReader
 from allocator.model.validation import pod_problems, schema_problems, validate
-from allocator.tools import shown
+from allocator.tools import ObjectReader, shown
 from extender.cluster.compute_claims import with_cores
 from extender.cluster.kinds import all_kinds
 from extender.cluster.objects.claims import parse_claim_object

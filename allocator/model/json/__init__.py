@@ -7,8 +7,6 @@ API server would refuse beyond that, `allocator.model.validation` tells.
 from allocator.model.json.allocations import allocation_or_none as allocation_or_none
 from allocator.model.json.claims import SpecReader as SpecReader
 from allocator.model.json.claims import read_claim_spec as read_claim_spec
-from allocator.model.json.common import ObjectReader as ObjectReader
-from allocator.model.json.common import raise_if_invalid as raise_if_invalid
 from allocator.model.json.common import read_node_selector as read_node_selector
 from allocator.model.json.common import read_taint as read_taint
 from allocator.model.json.common import read_tolerations as read_tolerations

@@ -20,12 +20,12 @@ def allocation_or_none(status: Fields, name: str) -> AllocationResult | None:
 
 
 def _allocation(fields: Fields) -> AllocationResult:
-    devices, interner = fields.child("devices"), Interner()
+    interner, (results, configs) = Interner(), fields.child("devices").each_children("results", "config")
     return AllocationResult(
-        results=tuple(_result(result, interner) for result in devices.children("results")),
+        results=tuple(_result(result, interner) for result in results),
         configs=tuple(
             AllocatedConfig(config.required_text("source"), opaque(config), config.texts("requests"))
-            for config in devices.children("config")
+            for config in configs
         ),
         node_selector=node_selector_or_none(fields, "nodeSelector"),
         timestamp=fields.time_or_none("allocationTimestamp"),
@@ -33,9 +33,10 @@ def _allocation(fields: Fields) -> AllocationResult:
 
 
 def _result(fields: Fields, interner: Interner) -> DeviceResult:
+    request, driver, pool, device = fields.each_required_text("request", "driver", "pool", "device")
     return DeviceResult(
-        request=fields.required_text("request"),
-        device=DeviceId(*(fields.required_text(part) for part in ("driver", "pool", "device"))),
+        request=request,
+        device=DeviceId(driver, pool, device),
         admin_access=fields.flag_or_none("adminAccess"),
         tolerations=read_tolerations(fields),
         share_id=fields.text_or_none("shareID"),

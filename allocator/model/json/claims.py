@@ -28,7 +28,6 @@ from allocator.model.json.allocations import allocation_or_none
 from allocator.model.json.common import (
     V1BETA1,
     VERSIONS,
-    ObjectReader,
     opaque,
     read_tolerations,
     selectors,
@@ -36,8 +35,9 @@ from allocator.model.json.common import (
 from allocator.model.json.interner import Interner
 from allocator.model.optional import with_optional
 from allocator.model.quantity import Quantity
-from allocator.tools.fields import Fields
+from allocator.tools.fields import Fields, ObjectReader
 
+_NO_OWNER: Final = ("", "", "", "")
 _MODES: Final = {"": AllocationMode.EXACT_COUNT, **{mode.value: mode for mode in AllocationMode}}
 SpecReader: TypeAlias = Callable[[Fields, str], ClaimSpec]
 """Reads the spec of a claim in an ``apiVersion``; what is wrong with it becomes problems of the fields."""
@@ -67,19 +67,21 @@ def parse_claim(obj: Mapping[str, object], read_spec: SpecReader = read_claim_sp
     metadata, status = reader.metadata, reader.top.child("status")
     annotations = metadata.text_mapping("annotations")
     owners = [owner for owner in metadata.children("ownerReferences") if owner.flag("controller")]
-    is_of_group = bool(owners) and _is_pod_group(owners[0])
+    kind, version, owner, owner_uid = owners[0].each_text("kind", "apiVersion", "name", "uid") if owners else _NO_OWNER
+    is_of_group = kind == "PodGroup" and version.startswith(f"{SCHEDULING_GROUP}/")  # in any version of its API
+    namespace, uid = metadata.each_text("namespace", "uid")
     parsed = Claim(
-        namespace=metadata.text("namespace"),
+        namespace=namespace,
         name=reader.name,
-        uid=metadata.text("uid"),
+        uid=uid,
         spec=with_optional(read_spec(reader.top.child("spec"), reader.api_version), annotations),
         allocation=allocation_or_none(status, "allocation"),
         reserved_for=_consumers(status),
-        owner_uid=owners[0].text("uid") if owners and not is_of_group else None,
+        owner_uid=owner_uid if owners and not is_of_group else None,
         deleting=reader.deleting,
         annotations=annotations,
-        owner_name=owners[0].text("name") if owners else "",
-        pod_group=owners[0].text("name") if is_of_group else "",
+        owner_name=owner,
+        pod_group=owner if is_of_group else "",
         finalizers=tuple(map(sys.intern, metadata.texts("finalizers"))),
     )
     reader.finish()
@@ -170,11 +172,6 @@ def _constraint(fields: Fields) -> ConstraintSpec:
         if attribute is not None:
             return ConstraintSpec(kind, attribute, fields.texts("requests"))
     return ConstraintSpec(None, "", fields.texts("requests"))
-
-
-def _is_pod_group(owner: Fields) -> bool:
-    """Whether an owner is a PodGroup, in any version of its API."""
-    return owner.text("kind") == "PodGroup" and owner.text("apiVersion").startswith(f"{SCHEDULING_GROUP}/")
 
 
 _MOST_CONSUMERS: Final = 256

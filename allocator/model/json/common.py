@@ -6,50 +6,12 @@ from typing import Final
 from allocator.model.allocations import OpaqueConfig
 from allocator.model.devices import DeviceTaint, Toleration
 from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
-from allocator.model.problems import InvalidObjectError
 from allocator.tools import jsontext
-from allocator.tools.fields import Fields, Problem
-from allocator.tools.printable import shown
+from allocator.tools.fields import Fields, ObjectReader
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta2", "v1beta1"))
 V1BETA1: Final = f"{GROUP}/v1beta1"
-
-
-class ObjectReader:
-    """One API object that is being read.
-
-    Attributes:
-        top: its fields.
-        metadata: the fields of its metadata.
-        api_version: e.g. ``resource.k8s.io/v1``.
-        name: its name; `finish` refuses objects without one.
-        created: when it was created; empty if unknown.
-        deleting: a deletionTimestamp is set.
-    """
-
-    def __init__(self, kind: str, obj: Mapping[str, object], versions: tuple[str, ...]) -> None:
-        self.kind = kind
-        self.top = Fields(obj, "", [])
-        self.metadata = self.top.child("metadata")
-        self.name = self.metadata.required_text("name")
-        self.created = self.metadata.time_or_none("creationTimestamp") or ""
-        self.deleting = self.metadata.time_or_none("deletionTimestamp") is not None
-        self.api_version = self.top.text("apiVersion")
-        if self.api_version not in versions:
-            self.top.problem("apiVersion", f"{shown(obj.get('apiVersion'))} is not one of {', '.join(versions)}")
-        if self.top.text("kind") not in {"", kind}:
-            self.top.problem("kind", f"{shown(obj.get('kind'))} is not {kind}")
-
-    def finish(self) -> None:
-        """End reading; raises InvalidObjectError with all problems, if there are any."""
-        raise_if_invalid(self.kind, self.name, self.top.problems)
-
-
-def raise_if_invalid(kind: str, name: str, problems: list[Problem]) -> None:
-    """Raise InvalidObjectError if there are problems."""
-    if problems:
-        raise InvalidObjectError(kind, name, tuple(problems))
 
 
 def parse_node(obj: Mapping[str, object]) -> Node:

@@ -18,12 +18,12 @@ from allocator.model.devices import (
     Slice,
     ValidRange,
 )
-from allocator.model.json.common import V1BETA1, VERSIONS, ObjectReader, node_selector_or_none
+from allocator.model.json.common import V1BETA1, VERSIONS, node_selector_or_none
 from allocator.model.json.interner import Capacities, Interner
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 from allocator.model.slices.device_fields import read_counters, read_fields
-from allocator.tools.fields import Fields, is_int64
+from allocator.tools.fields import Fields, ObjectReader, is_int64
 from allocator.tools.printable import shown
 
 ATTRIBUTE_TYPES: Final = ("string", "int", "bool", "version", "strings", "ints", "bools", "versions")

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import Quantity
-from allocator.model.json import raise_if_invalid
-from allocator.tools import Fields, shown
+from allocator.tools import Fields, raise_if_invalid, shown
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import ANY_NODE, NodeRequirements, Pod, read_requirements
 from extender.cluster.resources import ContainerNeeds, peak

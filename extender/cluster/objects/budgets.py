@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.model.json import ObjectReader
+from allocator.tools import ObjectReader
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
 

@@ -7,7 +7,7 @@ when a claim is allocated: with its first pod, or as soon as possible (KEP-3063,
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from allocator import Claim, ClaimSpec, ClaimTemplate, parse_claim, parse_claim_template
 from allocator.model.json import PARAMETERS_REF, SpecReader, read_claim_spec
@@ -158,8 +158,7 @@ def parse_claim_object(obj: Mapping[str, object], read_spec: SpecReader = read_c
     """
     kept, is_whole = _kept(obj)
     claim = parse_claim(kept, read_spec)
-    metadata = Fields(kept, "", []).child("metadata")
-    version, created = metadata.text("resourceVersion"), metadata.text("creationTimestamp")
+    version, created = Fields(kept["metadata"], "", []).each_text("resourceVersion", "creationTimestamp")
     return ClaimObject(claim, version, created, dumped(kept), is_whole=is_whole)
 
 
@@ -177,7 +176,7 @@ def parse_template_object(obj: Mapping[str, object]) -> ClaimTemplate:
     return parse_claim_template({**obj, "spec": {**spec, "metadata": short}})
 
 
-def _kept(obj: Mapping[str, object]) -> tuple[Mapping[str, object], bool]:
+def _kept(obj: Mapping[str, object]) -> tuple[Mapping[str, Any], bool]:
     """What is kept of an object, and whether that is all of it; whoever may make claims decides how long they are."""
     whole = without_managers(obj)
     metadata: dict[str, object] = whole["metadata"]  # type: ignore[assignment]  # it is made there

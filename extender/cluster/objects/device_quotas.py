@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from allocator import Quantity
-from allocator.model.json import ObjectReader
-from allocator.tools import Fields, hint, printable, shown
+from allocator.tools import Fields, ObjectReader, hint, printable, shown
 from extender.kube.api import ObjectKey
 
 DEVICES: Final = "devices"

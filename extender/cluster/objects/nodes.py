@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from allocator import DeviceTaint, Node, Quantity, parse_node
-from allocator.model.json import ObjectReader
+from allocator.tools import ObjectReader
 from extender.cluster.objects.pods import read_amounts, read_node_taints
 from extender.cluster.resources import Amounts, amounts_of, counted, cpu_of
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from allocator import Consumer
-from allocator.model.json import ObjectReader
+from allocator.tools import ObjectReader
 from extender.cluster.objects.pods import PodClaim, read_pod_claim
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS

@@ -12,8 +12,8 @@ import orjson
 
 from allocator import DeviceId, DeviceTaint, NodeSelector, Quantity, Toleration
 from allocator.checks import BLOCKING_EFFECTS
-from allocator.model.json import ObjectReader, read_node_selector, read_taint, read_tolerations
-from allocator.tools import Fields, Recent, shown
+from allocator.model.json import read_node_selector, read_taint, read_tolerations
+from allocator.tools import Fields, ObjectReader, Recent, shown
 from extender.cluster.objects.unmodeled_conditions import unmodeled_conditions, uses_volumes
 from extender.cluster.resources import (
     NO_RESOURCES,
@@ -93,7 +93,7 @@ class PodCondition(NamedTuple):
 def read_conditions(status: Fields) -> tuple[PodCondition, ...]:
     """The conditions in a pod's status."""
     found = status.children("conditions")
-    return tuple(PodCondition(each.text("type"), each.text("status"), each.text("message")) for each in found)
+    return tuple([PodCondition(*each.each_text("type", "status", "message")) for each in found])
 
 
 def fence_of(conditions: Iterable[PodCondition]) -> str:

@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Final
 
 from allocator import GroupResource
-from allocator.model.json import ObjectReader, read_match_attribute, read_members
-from allocator.tools import Fields, hint, shown
+from allocator.model.json import read_match_attribute, read_members
+from allocator.tools import Fields, ObjectReader, hint, shown
 
 VERSION: Final = "dra-extender.dev/v1alpha1"
 

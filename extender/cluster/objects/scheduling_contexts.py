@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator.model.json import ObjectReader
-from allocator.tools import hint
+from allocator.tools import ObjectReader, hint
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CONTEXTS, PODS
 

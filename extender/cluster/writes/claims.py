@@ -48,6 +48,13 @@ _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
 """Fields of a result that an API server drops silently while their feature gate is off."""
 
 
+class ReadClaim(NamedTuple):
+    """A claim as the API server has it, or as it is to be written: its JSON without managed fields, and its value."""
+
+    raw: RawObject
+    claim: Claim
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """The goal of a bind for one claim: it has this allocation and is reserved for the pod, or for its PodGroup.
@@ -89,10 +96,9 @@ class Reservation:
         return self.is_new and not self.is_special
 
     @property
-    def raw(self) -> RawObject:
-        """The claim's JSON as it was known."""
-        obj: RawObject = loads(self.claim.raw)
-        return obj
+    def known(self) -> ReadClaim:
+        """The claim as it was known at the decision."""
+        return ReadClaim(loads(self.claim.raw), self.claim.claim)
 
     def is_made(self, now: Claim) -> bool:
         """Whether the claim is reserved as wanted; raises WriteRefusedError if that has become impossible."""
@@ -122,23 +128,17 @@ class Reservation:
         """Whether the claim is reserved for the pod, or for its PodGroup if it is to be."""
         return is_reserved(now, self.pod.uid) or (self.group is not None and is_reserved(now, self.group.uid))
 
-    def made(self, raw: RawObject, at: datetime) -> RawObject:
+    def made(self, now: ReadClaim, at: datetime) -> ReadClaim:
         """The claim with the reservation, and with the allocation unless it has one."""
-        status, user = self._allocated(raw, at), self._consumer
+        (raw, claim), user = now, self.group or own_consumer(self.pod)
+        status = self._allocated(raw, at)
         consumer = {"resource": user.resource, "name": user.name, "uid": user.uid}
         if user.api_group:
             consumer["apiGroup"] = user.api_group
         status["reservedFor"] = [*(status.get("reservedFor") or []), consumer]
-        return {**raw, "status": status}
-
-    def after(self, claim: Claim) -> Claim:
-        """The claim as `made` writes it, as a value."""
         allocation = self.allocation if claim.allocation is None else claim.allocation
-        return replace(claim, allocation=allocation, reserved_for=(*claim.reserved_for, self._consumer))
-
-    @property
-    def _consumer(self) -> Consumer:
-        return self.group or own_consumer(self.pod)
+        reserved = replace(claim, allocation=allocation, reserved_for=(*claim.reserved_for, user))
+        return ReadClaim({**raw, "status": status}, reserved)
 
     def _allocated(self, raw: RawObject, at: datetime) -> RawObject:
         status = dict(raw.get("status") or {})
@@ -183,13 +183,10 @@ class AllocationFirst(Reservation):
 
     __slots__ = ()
 
-    def made(self, raw: RawObject, at: datetime) -> RawObject:
+    def made(self, now: ReadClaim, at: datetime) -> ReadClaim:
         """The claim with the allocation."""
-        return {**raw, "status": self._allocated(raw, at)}
-
-    def after(self, claim: Claim) -> Claim:
-        """The claim as `made` writes it, as a value."""
-        return replace(claim, allocation=self.allocation)
+        raw = {**now.raw, "status": self._allocated(now.raw, at)}
+        return ReadClaim(raw, replace(now.claim, allocation=self.allocation))
 
     def _has_its_reservation(self, _now: Claim) -> bool:
         return True
@@ -278,13 +275,6 @@ def deallocated(raw: RawObject) -> RawObject:
     status = raw.get("status") or {}
     gone = {"allocation", "devices", "reservedFor"}
     return {**raw, "status": {name: value for name, value in status.items() if name not in gone}}
-
-
-class ReadClaim(NamedTuple):
-    """A claim as the API server has it: its JSON without managed fields, and its value."""
-
-    raw: RawObject
-    claim: Claim
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ class ReservationQueue:
         best = max((each.reservation for each in batch), key=lambda each: each.claim.revision)
         if self._last is not None and revision_of(self._last.raw) >= best.claim.revision:
             return self._last
-        return ReadClaim(best.raw, best.claim.claim) if best.claim.is_whole else None
+        return best.known if best.claim.is_whole else None
 
 
 @dataclass(slots=True)
@@ -234,17 +234,17 @@ class Reserved:
 
     def _merged(self, now: ReadClaim) -> RawObject | None:
         """The claim with all reservations; None if none is missing. What has become impossible waits no more."""
-        raw, claim, at = now.raw, now.claim, self.clock()
+        merged, at = now, self.clock()
         for each in list(self.waiting):
             try:
-                is_made = each.reservation.is_made(claim)
+                is_made = each.reservation.is_made(merged.claim)
             except WriteRefusedError as refusal:
                 each.outcome = refusal
                 self.waiting.remove(each)
                 continue
             if not is_made:
-                raw, claim = each.reservation.made(raw, at), each.reservation.after(claim)
-        return None if raw is now.raw else raw
+                merged = each.reservation.made(merged, at)
+        return None if merged is now else merged.raw
 
     async def _write(self, now: ReadClaim, merged: RawObject | None) -> ReadClaim:
         """Write from what was known. A write of any kind makes older writes of others refused.

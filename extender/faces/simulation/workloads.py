@@ -9,8 +9,7 @@ from typing import Any, Final
 import orjson
 
 from allocator import InvalidObjectError, Problem
-from allocator.model.json import raise_if_invalid
-from allocator.tools import Fields
+from allocator.tools import Fields, raise_if_invalid
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import parse_pod
 from extender.kube.resources import PODS

@@ -430,12 +430,15 @@ class Decider(View[NodeIndex]):
         """The node views of a later snapshot."""
         return value.moved(snapshot, reach)
 
-    def is_near(self, snapshot: Snapshot) -> bool:
-        """Whether so little has changed up to a snapshot that `follow` takes no time to speak of."""
+    def follow_at_once(self, snapshot: Snapshot) -> bool:
+        """Follow a snapshot if that takes no time to speak of; returns whether it does."""
         known = self._known
         if known is None:
             return False
-        return known.value.snapshot is snapshot or self._since(known.version).is_within(MOST_NEW_NODES)
+        if known.value.snapshot is not snapshot and not self._since(known.version).is_within(MOST_NEW_NODES):
+            return False
+        self.follow(snapshot)
+        return True
 
     def lookup(
         self,

@@ -334,15 +334,14 @@ def test_a_question_keeps_nothing_of_the_cluster_as_it_was() -> None:
     assert [type(each) for each in gc.get_referrers(snapshot) if not isinstance(each, FrameType)] == []
 
 
-def test_a_cluster_is_near_until_much_has_changed() -> None:
+def test_a_cluster_is_followed_at_once_unless_much_has_changed() -> None:
     scene = Scene(*three({}))
-    assert not scene.decider.is_near(scene.state.snapshot)
+    assert not scene.decider.follow_at_once(scene.state.snapshot)
     scene.ask()
-    for number in range(MOST_NEW_NODES):
-        assert scene.decider.is_near(scene.state.snapshot)
-        scene.happens(node(f"n-{number}"))
-    scene.happens(node("n-more"))
-    assert not scene.decider.is_near(scene.state.snapshot)
+    for changes, is_followed in ((MOST_NEW_NODES, True), (MOST_NEW_NODES + 1, False)):
+        for number in range(changes):
+            scene.happens(node(f"{changes}-{number}"))
+        assert scene.decider.follow_at_once(scene.state.snapshot) is is_followed
 
 
 class Counted(Selectors):
