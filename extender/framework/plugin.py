@@ -4,12 +4,13 @@ The extension points have kube-scheduler's names where it has them. The table of
 `extender.plugins.table`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from allocator import Allocation, Reason
+from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
@@ -145,6 +146,17 @@ class Plugin:
         """
         return False
 
+    def queueing_hint(self, topic: Topic, key: Hashable, before: Snapshot, after: Snapshot) -> Collection[str]:
+        """The namespaces whose pods the plugin may refuse no more after a change of one thing.
+
+        Args:
+            topic: what kind of thing has changed.
+            key: its key, as the topic says.
+            before: the cluster when the pods were refused.
+            after: the cluster now, with other changes.
+        """
+        return ()
+
     def explain(
         self, refusal: Refusal, pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver
     ) -> Refusal | None:
@@ -258,6 +270,7 @@ class Plugins:
         self._post_filter, self._nominate = map(overriding, ("post_filter", "nominate"))
         self._victim_order, self._counts_holders = map(overriding, ("victim_order", "counts_holders"))
         self._keeps_devices, self._notes = overriding("keeps_devices"), overriding("notes")
+        self._queueing_hint = overriding("queueing_hint")
         self.counting = frozenset(each.name for each in self._counts_holders)
 
     def are_slow(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
@@ -372,6 +385,15 @@ class Plugins:
             if _has_any(pod, each.of_pod) and each.keeps_devices(pod, snapshot):
                 return each.name
         return ""
+
+    def queueing_hint(self, topic: Topic, key: Hashable, before: Snapshot, after: Snapshot) -> set[str]:
+        """The namespaces whose pods some plugin may refuse no more after a change; see `Plugin.queueing_hint`."""
+        return {
+            namespace
+            for each in self._queueing_hint
+            if _has_any(before, each.of_cluster) or _has_any(after, each.of_cluster)
+            for namespace in each.queueing_hint(topic, key, before, after)
+        }
 
     def explain(self, pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver) -> Refused | None:
         """Who refuses to try a pod at all, as people are told it: the first refusal of which there is something to say.

@@ -12,8 +12,9 @@ from allocator.usage import FREE, NOTHING_USED
 from extender.cluster.consumers import claim_keys
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot, quotas_of
+from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, nodes_of, roams
+from extender.framework.plugin import Plugins
 from extender.kube.api import ObjectKey
 
 
@@ -25,7 +26,7 @@ class QueueingHint:
         everywhere: on any node.
         nodes: names of nodes.
         claims: claims that have changed; their pods may fit on any node.
-        namespaces: namespaces whose quotas may allow more now. Their pods may fit on any node.
+        namespaces: namespaces whose pods a plugin may refuse no more. Their pods may fit on any node.
     """
 
     everywhere: bool = False
@@ -38,13 +39,14 @@ NO_HINT: Final = QueueingHint()
 EVERYWHERE: Final = QueueingHint(everywhere=True)
 
 
-def queueing_hint(reach: Reach, before: Snapshot, after: Snapshot) -> QueueingHint:
+def queueing_hint(reach: Reach, before: Snapshot, after: Snapshot, plugins: Plugins) -> QueueingHint:
     """What can be better after some changes.
 
     Args:
         reach: of all changes between the two snapshots.
         before: the cluster as it was when the pods were rejected.
         after: the cluster as it is now.
+        plugins: those that may have rejected the pods.
     """
     nodes: set[str] = set()
     claims: set[ObjectKey] = set()
@@ -52,14 +54,12 @@ def queueing_hint(reach: Reach, before: Snapshot, after: Snapshot) -> QueueingHi
     if reach.changed is None:
         return EVERYWHERE
     for topic, key in (each for each in reach.pairs() if each[0].helps_rejected):
+        namespaces |= plugins.queueing_hint(topic, key, before, after)
         match topic:
             case Topic.NODE:
                 nodes |= {key} if key in after.nodes else set()
             case Topic.CLAIM if not _was_wanted(key, before, after):
                 claims.add(key)
-                namespaces |= _relieved(key, before, after)
-            case Topic.DEVICE_QUOTA:
-                namespaces |= {key.namespace, *_borrowers(key.namespace, before), *_borrowers(key.namespace, after)}
             case Topic.POOL if not _has_more(key, before, after):
                 continue
             case Topic.POOL if not roams(key, before, after):
@@ -68,27 +68,11 @@ def queueing_hint(reach: Reach, before: Snapshot, after: Snapshot) -> QueueingHi
                 continue
             case Topic.POD if not _gave_up_nomination(key, before, after):
                 continue
+            case _ if not topic.alters_decisions:  # only plugins compare it, after devices are found
+                continue
             case _:
                 return EVERYWHERE
     return QueueingHint(nodes=frozenset(nodes), claims=frozenset(claims), namespaces=frozenset(namespaces))
-
-
-def _relieved(key: ObjectKey, before: Snapshot, after: Snapshot) -> frozenset[str]:
-    """The namespaces whose quotas have more left because a claim holds other devices than before."""
-    old, new = before.claims.get(key), after.claims.get(key)
-    if not after.device_quotas or old is None:
-        return frozenset()
-    held = before.held_by(old.claim.uid)
-    if not held or (new is not None and after.held_by(new.claim.uid) == held):
-        return frozenset()
-    own = {key.namespace} if quotas_of(key.namespace, after) else set()
-    return frozenset(own | _borrowers(key.namespace, after))
-
-
-def _borrowers(namespace: str, snapshot: Snapshot) -> set[str]:
-    """The namespaces that may borrow from the quotas of a namespace."""
-    cohorts = {quota.cohort for quota in quotas_of(namespace, snapshot)} - {""}
-    return {each.namespace for each in snapshot.device_quotas.values() if each.borrowing and each.cohort in cohorts}
 
 
 def _has_more(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:

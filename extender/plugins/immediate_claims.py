@@ -292,7 +292,8 @@ class ImmediateAllocation(BackgroundTask):
 
     def _note_changes(self, before: Snapshot, snapshot: Snapshot, reach: Reach) -> None:
         """Forget claims that need nothing any more. The others are due if a change may help, or if it is time."""
-        hint, now, every = queueing_hint(reach, before, snapshot), self._solver.clock(), tuple(snapshot.nodes)
+        hint, now = queueing_hint(reach, before, snapshot, self._solver.plugins), self._solver.clock()
+        every = tuple(snapshot.nodes)
         for uid, each in self._waiting.items():
             found = snapshot.claim(uid)
             if found is None or not _is_wanted(found.claim) or not self._has_work(found):

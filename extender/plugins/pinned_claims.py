@@ -218,7 +218,9 @@ class PinnedPods(BackgroundTask):
         """Forget pods that need nothing any more. The others are due if a change may help them, or if it is time."""
         before, snapshot = self._seen, self._state.snapshot
         self._seen = snapshot
-        hint = queueing_hint(self._state.since(before.version), before, snapshot) if self._waiting else NO_HINT
+        hint = NO_HINT
+        if self._waiting:
+            hint = queueing_hint(self._state.since(before.version), before, snapshot, self._solver.plugins)
         now = self._solver.clock()
         for uid, each in self._waiting.items():
             pod, rejected = snapshot.pod(uid), each.rejected

@@ -319,7 +319,7 @@ class Gangs(BackgroundTask):
         before, self._seen = self._seen, snapshot
         if before is snapshot or not self._watches:
             return
-        news = queueing_hint(self._state.since(before.version), before, snapshot)
+        news = queueing_hint(self._state.since(before.version), before, snapshot, self._solver.plugins)
         if news != NO_HINT:
             for watch in self._watches.values():
                 watch.is_due = True

@@ -1,12 +1,13 @@
 """DeviceQuotas in a scheduling cycle: what a pod may be allocated in filter, in bind, and after the writes of bind."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from allocator import Allocation
 from extender.cluster.consumers import is_in_use
 from extender.cluster.controller_marks import is_marked
+from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot, quotas_of
@@ -17,6 +18,7 @@ from extender.framework.plugin import Check, Plugin, Refusal
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.victims import VictimOrder
+from extender.kube.api import ObjectKey
 from extender.plugins.quota.borrowers import Borrowers
 from extender.plugins.quota.pod_quota import PodQuota, is_counted, kept_overrun, within_quota
 from extender.plugins.quota.totals import Totals
@@ -115,6 +117,14 @@ class QuotaPlugin(Plugin):
         overrun = kept_overrun(pods[0].namespace, snapshot, solver)
         return None if overrun is None else Refusal(overrun.reason, str(overrun), overrun.advice)
 
+    def queueing_hint(self, topic: Topic, key: Hashable, before: Snapshot, after: Snapshot) -> Collection[str]:
+        """The namespace of a quota that has changed, or of a claim that holds other devices; and who may borrow."""
+        if not isinstance(key, ObjectKey):
+            return ()
+        if topic is Topic.DEVICE_QUOTA:
+            return {key.namespace, *_borrowers(key.namespace, before), *_borrowers(key.namespace, after)}
+        return _relieved(key, before, after) if topic is Topic.CLAIM else ()
+
 
 def _on_node(quota: PodQuota, claims: PodClaims, needs: Needs, found: Allocation) -> Refusal | None:
     """The limit that a pod would exceed with what was found for it on a node."""
@@ -122,3 +132,21 @@ def _on_node(quota: PodQuota, claims: PodClaims, needs: Needs, found: Allocation
         return None
     overrun = quota.refusal_of(needs.pending, found, claims.negotiated)
     return None if overrun is None else Refusal(overrun.reason, str(overrun), overrun.advice)
+
+
+def _relieved(key: ObjectKey, before: Snapshot, after: Snapshot) -> frozenset[str]:
+    """The namespaces whose quotas have more left because a claim holds other devices than before."""
+    old, new = before.claims.get(key), after.claims.get(key)
+    if not after.device_quotas or old is None:
+        return frozenset()
+    held = before.held_by(old.claim.uid)
+    if not held or (new is not None and after.held_by(new.claim.uid) == held):
+        return frozenset()
+    own = {key.namespace} if quotas_of(key.namespace, after) else set()
+    return frozenset(own | _borrowers(key.namespace, after))
+
+
+def _borrowers(namespace: str, snapshot: Snapshot) -> set[str]:
+    """The namespaces that may borrow from the quotas of a namespace."""
+    cohorts = {quota.cohort for quota in quotas_of(namespace, snapshot)} - {""}
+    return {each.namespace for each in snapshot.device_quotas.values() if each.borrowing and each.cohort in cohorts}

@@ -164,7 +164,7 @@ class Requeue(BackgroundTask):
         if not self._rejected and not self._rejected.forgotten:
             return 0
         self._recall()
-        news = queueing_hint(self._state.since(before.version), before, snapshot)
+        news = queueing_hint(self._state.since(before.version), before, snapshot, self._plugins)
         if news != NO_HINT:
             self._missed |= self._rejected.look_again()
         if news == NO_HINT and all(each.attention is not Attention.NOW for each in self._rejected.values()):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.timeline import ANYTHING
 from extender.framework.filter import filter_nodes
+from extender.framework.plugin import Plugins
 from extender.framework.queueing_hints import EVERYWHERE, NO_HINT, QueueingHint, queueing_hint
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import RESOURCES
@@ -37,7 +38,7 @@ def after(state: ClusterState, *events: tuple[EventType, Object]) -> QueueingHin
     before = state.snapshot
     for kind, obj in events:
         state.apply(Event(kind, RESOURCES[obj["kind"]], obj))
-    return queueing_hint(state.since(before.version), before, state.snapshot)
+    return queueing_hint(state.since(before.version), before, state.snapshot, Plugins())
 
 
 def there(obj: Object) -> tuple[EventType, Object]:
@@ -109,7 +110,7 @@ def test_what_an_event_can_help(event: tuple[EventType, Object], expected: Queue
 
 def test_changes_that_are_not_known_may_help_anywhere() -> None:
     snapshot = state_of(WORLD).snapshot
-    assert queueing_hint(ANYTHING, snapshot, snapshot) == EVERYWHERE
+    assert queueing_hint(ANYTHING, snapshot, snapshot, Plugins()) == EVERYWHERE
 
 
 def test_several_events_help_together() -> None:
@@ -175,4 +176,4 @@ def test_a_nomination_that_was_not_written_helps_others_because_it_counted_in_qu
     state.assume_kept([waiting])
     before = state.snapshot
     state.forget_kept(waiting)
-    assert queueing_hint(state.since(before.version), before, state.snapshot) == EVERYWHERE
+    assert queueing_hint(state.since(before.version), before, state.snapshot, Plugins()) == EVERYWHERE

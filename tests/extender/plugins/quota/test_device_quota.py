@@ -20,6 +20,7 @@ from extender.kube.claim_rules import check_expression
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.status import PAUSE_SECONDS, QUOTA_STATUS, SOON_SECONDS, QuotaStatus
+from extender.plugins.table import PLUGINS
 from extender.tools.offload import at_once
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over
@@ -249,7 +250,7 @@ class TestWaking:
         state = state_of([*WORLD, *objects])
         before = state.snapshot
         state.apply(Event(event, RESOURCES[obj["kind"]], obj))
-        return queueing_hint(state.since(before.version), before, state.snapshot).namespaces
+        return queueing_hint(state.since(before.version), before, state.snapshot, PLUGINS).namespaces
 
     def test_a_release_wakes_the_namespace_and_those_that_may_borrow_from_it(self) -> None:
         held = claim("held", allocated=["a/gpu-0"], at="a", users=["u"])
