@@ -10,6 +10,7 @@ from allocator import DeviceId, LeftOut, Quantity
 from allocator.obstacles import Obstacle, ReadValues
 from allocator.tools import did_you_mean, nearest
 from extender.answers.explain.holders import Holder
+from extender.answers.explain.patches import ObjectPatch
 from extender.kube.api import ObjectKey
 from extender.planning.changes import ProposedChange
 
@@ -180,12 +181,18 @@ class Proposal:
     Attributes:
         devices: the devices that the pod would get, without those that only the changes bring.
         successors: the pods that are made again; those that go before the pod had their turn first.
+        patches: of the objects that are edited.
+        gates: the feature gates that are turned on.
+        commands: make all changes, by kubectl; empty: kubectl cannot make them all.
     """
 
     changes: tuple[ProposedChange, ...]
     node: str
     devices: tuple[DeviceId, ...]
     successors: tuple[Successor, ...] = ()
+    patches: tuple[ObjectPatch, ...] = ()
+    gates: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
 
 class Eviction(NamedTuple):

@@ -19,6 +19,7 @@ from allocator.tools import dns_label, dns_subdomain
 from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
 from extender.answers.explain.explanation import Explanation, Proposal, Spared, needs_no_devices, unknown_pod
 from extender.answers.explain.holders import Holder
+from extender.answers.explain.patches import ObjectPatch
 from extender.answers.explain.pod_claims import read_admission
 from extender.answers.observe.overview import Overview
 from extender.cluster.objects.pods import Pod, parse_pod
@@ -107,10 +108,13 @@ class _Reader:
         return Spared(self.text(spared.reason) if own else "not evicted", (*own, counted))
 
     def redacted(self, value: object) -> object:
-        """A value in which all texts are redacted. Ids of devices are no names of objects of a namespace."""
+        """A value in which all texts are redacted.
+
+        Ids of devices are no names of objects of a namespace. Proposals that patch foreign objects are left out before.
+        """
         if isinstance(value, str):
             return self.text(value)
-        if isinstance(value, DeviceId):
+        if isinstance(value, DeviceId | ObjectPatch):
             return value
         if isinstance(value, Holder | Spared):
             return self.holder(value) if isinstance(value, Holder) else self.spared(value)

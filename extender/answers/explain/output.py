@@ -337,6 +337,9 @@ def _proposal(proposal: Proposal) -> dict[str, object]:
         "successors": [
             {"pod": each.pod, "controller": each.controller, "node": each.node or None} for each in proposal.successors
         ],
+        "patches": [each.as_json() for each in proposal.patches],
+        "settings": {"featureGates": dict.fromkeys(proposal.gates, True)} if proposal.gates else None,
+        "commands": list(proposal.commands),
     }
 
 

@@ -20,6 +20,7 @@ from allocator.obstacles import RemedyKind
 from extender.answers.explain.device_survey import Survey
 from extender.answers.explain.explanation import Proposal, Successor
 from extender.answers.explain.node_changes import Bundle, Bundles
+from extender.answers.explain.patches import commands_of, patches_of
 from extender.answers.explain.pod_claims import with_claims_made
 from extender.cluster.consumers import without_pods
 from extender.cluster.objects.pods import Pod
@@ -157,7 +158,10 @@ class ProposalTrials:
         results = (r for allocation in found.results for r in allocation.results)
         devices = tuple(dict.fromkeys(r.device for r in results if self._is_there(r.device)))
         successors = self._successors(changes, after, solver, node)
-        return Proposal(tuple(sorted(changes, key=invasiveness)), node, devices, successors)
+        made, pod = tuple(sorted(changes, key=invasiveness)), self.snapshot.pods[self.pod]
+        patches, gates = patches_of(pod, self.snapshot, after), tuple(each.gate for each in made if each.gate)
+        commands = commands_of(made, patches, pod)
+        return Proposal(made, node, devices, successors, patches, gates, commands)
 
     def _after_successors(self, changes: Sequence[ProposedChange], after: Snapshot, solver: Solver) -> Snapshot | None:
         """The cluster after the turns of successors that go before the pod; None if there is no time to see.

@@ -30,10 +30,11 @@ const place = ({ node, score, why, devices, leftOut }) => html`<div class="card"
 
 const amounts = (consumed) => (consumed ? ` (${Object.entries(consumed).map(([name, amount]) => `${name}: ${amount}`).join(", ")})` : "");
 
-const proposal = ({ changes, node, devices }) => html`<div class="card">
+const proposal = ({ changes, node, devices, patches, commands }) => html`<div class="card">
   ${changes.map((each) => html`<h3 class="sentence">${each.text}</h3>
     <div class="how"><code>${each.how}</code>${copyButton(each.how)}</div>
     ${each.immutable ? html`<p class="quiet sentence">${each.immutable}.</p>` : ""}`)}
+  ${patches.length && commands.length ? html`<details><summary>Commands</summary><div class="how"><code>${commands.join("\n")}</code>${copyButton(commands.join("\n"))}</div></details>` : ""}
   <p>Then it fits on <a href=${link("fleet", [], { node })}>${node}</a>${devices.length ? html` with ${joined(devices.map((each) => deviceLink(each)))}` : ""}.</p>
 </div>`;
 
