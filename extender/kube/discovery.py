@@ -15,9 +15,22 @@ from urllib.parse import quote
 from allocator import DEFAULTS_OF, GATES, NO_FEATURES, Features
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, Transport, TransportError, ask, succeeded
-from extender.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS, RESOURCES, Resource
+from extender.kube.resources import (
+    DAEMON_SETS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    POOL_REQUESTS,
+    PRIORITY_CLASSES,
+    QUOTAS,
+    RESOURCES,
+    Resource,
+)
 
-_DISCOVERED: Final = (*RESOURCES.values(), DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS)
+_DISCOVERED: Final = (
+    *RESOURCES.values(),
+    *(DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, PRIORITY_CLASSES, QUOTAS),
+)
 
 DISCOVERY_SECONDS: Final = 10.0
 

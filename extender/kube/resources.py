@@ -78,6 +78,9 @@ NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=
 QUOTAS: Final = Resource("ResourceQuota", "resourcequotas", "", ("v1",), namespaced=True)
 """The cluster in memory and explanations read them. In a live cluster, the API server enforces them."""
 
+PRIORITY_CLASSES: Final = Resource("PriorityClass", "priorityclasses", "scheduling.k8s.io", ("v1",), namespaced=False)
+"""Read where pods are asked about that no API server has admitted: in memory, by what-if and explanations."""
+
 EVENTS: Final = Resource("Event", "events", "events.k8s.io", ("v1",), namespaced=True)
 """Written; read only for explanations."""
 

@@ -12,11 +12,13 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from allocator import Slice, parse_device_class
+from allocator.tools import Fields
 from extender.cluster.cluster_state import Sink
 from extender.cluster.kinds import WatchedKind, all_kinds
 from extender.cluster.objects.claims import SPECIAL, ClaimObject, parse_claim_object
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import parse_pod
+from extender.cluster.priority_classes import PriorityClasses, parse_priority_class
 from extender.cluster.resource_quotas import (
     Account,
     Charge,
@@ -47,6 +49,7 @@ from extender.kube.resources import (
     NAMESPACES,
     PODS,
     POOL_REQUESTS,
+    PRIORITY_CLASSES,
     QUOTAS,
     RESOURCES,
     TEMPLATES,
@@ -138,7 +141,7 @@ def _is_finished(resource: Resource, obj: RawObject) -> bool:
     return resource == PODS and obj.get("status", {}).get("phase") in {"Succeeded", "Failed"}
 
 
-_UNWATCHED = (DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS)
+_UNWATCHED = (DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, PRIORITY_CLASSES, QUOTAS)
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
@@ -219,6 +222,8 @@ class MemoryApi:
         key = self._completed(resource, new)
         if resource in {CLAIMS, TEMPLATES}:
             _refuse(resource, key, admin_problems(new, self._labels_of(key.namespace)))
+        if resource == PODS:
+            self._prioritize(key, new)
         self._quota.check(resource, key, new)
         return self._store(resource, key, new, EventType.ADDED)
 
@@ -282,6 +287,15 @@ class MemoryApi:
         found = self._objects[NAMESPACES.kind].get(ObjectKey("", namespace))
         labels: Mapping[str, str] = loads(found)["metadata"].get("labels") or {} if found else {}
         return labels
+
+    def _prioritize(self, key: ObjectKey, pod: RawObject) -> None:
+        """Give a new pod what its priority class says."""
+        spec = Fields(pod["spec"], "spec", [])
+        found = PriorityClasses(map(parse_priority_class, self._all(PRIORITY_CLASSES))).admitted(spec)
+        if spec.problems:
+            why = ", ".join(map(str, spec.problems))
+            raise ApiError(HTTPStatus.FORBIDDEN, "Forbidden", f'pods "{key.name}" is forbidden: {why}')
+        pod["spec"] = found
 
     def _completed(self, resource: Resource, obj: RawObject) -> ObjectKey:
         """Set what a new object lacks; returns its key, which no other object has."""

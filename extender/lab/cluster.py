@@ -21,11 +21,23 @@ import structlog
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import POD_CLAIM_NAME
 from extender.cluster.objects.resource_classes import ResourceClass
+from extender.cluster.priority_classes import PriorityClass, parse_priority_class
 from extender.cluster.snapshot import Unreadable
 from extender.config.settings import Settings
 from extender.kube.api import Api, ApiError, Event, EventType, ObjectKey, RawObject, key_of
 from extender.kube.claim_rules import CREATION_FAILED, FINALIZER
-from extender.kube.resources import CLAIMS, CLASSES, EVENTS, POD_GROUPS, PODS, QUOTAS, RESOURCES, TEMPLATES, Resource
+from extender.kube.resources import (
+    CLAIMS,
+    CLASSES,
+    EVENTS,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    QUOTAS,
+    RESOURCES,
+    TEMPLATES,
+    Resource,
+)
 from extender.lab.api import MemoryApi
 from extender.lab.manifests import LOADED
 from extender.lab.manifests import ManifestObject as Manifest
@@ -104,6 +116,10 @@ class EmbeddedCluster:
         """All objects that quota concerns: the quotas, and the objects that count in them."""
         listings = [await self.api.list(resource) for resource in (QUOTAS, CLASSES, PODS, CLAIMS)]
         return tuple(each for listing in listings for each in listing.items)
+
+    async def priority_classes(self) -> tuple[PriorityClass, ...]:
+        """All priority classes, without those of Kubernetes itself."""
+        return tuple(map(parse_priority_class, (await self.api.list(PRIORITY_CLASSES)).items))
 
     async def remove(self, resource: Resource, key: ObjectKey) -> None:
         """Delete an object, and let the controllers follow. Raises ApiError: there is no such object."""

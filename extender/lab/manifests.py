@@ -15,11 +15,12 @@ import orjson
 
 from allocator import InvalidObjectError, Problem, parse_device_class
 from allocator.model.validation import pod_problems, schema_problems, validate
-from allocator.tools import ObjectReader, shown
+from allocator.tools import Fields, ObjectReader, shown
 from extender.cluster.compute_claims import with_cores
 from extender.cluster.kinds import all_kinds
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.objects.pods import parse_pod
+from extender.cluster.priority_classes import PriorityClass, PriorityClasses, parse_priority_class
 from extender.cluster.resource_quotas import Account, Charge, Extended, ResourceQuota, charges_of, parse_resource_quota
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import admin_problems
@@ -28,6 +29,7 @@ from extender.kube.resources import (
     CLASSES,
     NAMESPACES,
     PODS,
+    PRIORITY_CLASSES,
     QUOTAS,
     RESOURCES,
     TEMPLATES,
@@ -36,7 +38,10 @@ from extender.kube.resources import (
 from extender.lab.old_forms import changes_of, from_text_form
 from extender.tools.yamltext import SyntaxProblem, documents
 
-LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}
+LOADED: Final[Mapping[str, Resource]] = {
+    **RESOURCES,
+    **{each.kind: each for each in (NAMESPACES, PRIORITY_CLASSES, QUOTAS)},
+}
 """What is read from manifests, by kind; objects of other kinds are skipped."""
 MOST_MIB: Final = 256
 """Limit for one file: its objects take many times as much memory."""
@@ -217,7 +222,12 @@ def _files(path: Path) -> list[Path]:
 def _parsers() -> _Parsers:
     """The parsers of one cluster: equal values of its objects are shared, also between files."""
     watched = {kind: each.parse for kind, each in all_kinds().items()}
-    return {**watched, NAMESPACES.kind: parse_namespace, QUOTAS.kind: parse_resource_quota}
+    others: _Parsers = {
+        NAMESPACES.kind: parse_namespace,
+        PRIORITY_CLASSES.kind: parse_priority_class,
+        QUOTAS.kind: parse_resource_quota,
+    }
+    return {**watched, **others}
 
 
 def _load_file(path: Path, reader: "_FileReader") -> tuple[FileReport, list[ManifestObject]]:
@@ -485,6 +495,47 @@ def unauthorized(objects: Collection[ManifestObject]) -> tuple[RefusedObject, ..
         problems = admin_problems(dict(each.data), labels.get(each.namespace, {}))
         found += [RefusedObject(each, f"{each.source}: {each}: {problem}{where}") for problem in problems]
     return tuple(found)
+
+
+def priority_classes(
+    objects: Iterable[ManifestObject], there: Iterable[PriorityClass] = ()
+) -> tuple[PriorityClasses, tuple[RefusedObject, ...]]:
+    """The priority classes of a cluster; and those that an API server refuses, because another one is the default.
+
+    Args:
+        objects: of manifests.
+        there: the classes of the cluster to which the objects are added.
+    """
+    found, refused = list(there), []
+    for each in objects:
+        if isinstance(each.value, PriorityClass):
+            other = next((known.name for known in found if known.is_default), "") if each.value.is_default else ""
+            if other:
+                text = f"globalDefault: true, but PriorityClass {other} is the default already"
+                refused.append(RefusedObject(each, f"{each.source}: {each}: {text}"))
+            else:
+                found.append(each.value)
+    return PriorityClasses(found), tuple(refused)
+
+
+def prioritized(
+    objects: Iterable[ManifestObject], classes: PriorityClasses
+) -> tuple[list[ManifestObject], tuple[RefusedObject, ...]]:
+    """The objects, where new pods have what their priority classes say; and the pods that an API server refuses.
+
+    An API server has admitted the pods that have a uid: they stay as they are.
+    """
+    admitted: list[ManifestObject] = []
+    refused = []
+    for each in objects:
+        if each.kind != PODS.kind or each.uid or not isinstance(each.data.get("spec"), Mapping):
+            admitted.append(each)
+            continue
+        spec = Fields(each.data, "", []).child("spec")
+        new = classes.admitted(spec)
+        admitted.append(each if new == spec.data else replace(each, data={**each.data, "spec": new}, value=None))
+        refused += [RefusedObject(admitted[-1], f"{each.source}: {each}: {problem}") for problem in spec.problems]
+    return admitted, tuple(refused)
 
 
 def over_quota(objects: Sequence[ManifestObject], there: Iterable[Mapping[str, Any]] = ()) -> tuple[RefusedObject, ...]:

@@ -19,6 +19,7 @@ TABLE: Final = ROOT / "allocator" / "model" / "validation" / "fields.json"
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     **{f"scheduling.k8s.io/{version}": ("PodGroup",) for version in ("v1beta1", "v1alpha3", "v1alpha2")},
+    "scheduling.k8s.io/v1": ("PriorityClass",),
     "v1": ("Namespace", "Node", "Pod", "ResourceQuota"),
     "apps/v1": ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"),
     "batch/v1": ("CronJob", "Job"),

@@ -150,7 +150,7 @@ class Explainer:
         if admission.special and found.verdict is Conclusion.FITS:
             made.append(f"on a node without a device plugin, the special claim is not made: {admission.special}")
         if admission.unread:
-            made.append(f"what the API server says of the pod's claims can't be read: {admission.unread}")
+            made.append(f"what the API server says of the pod can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
 
     def _checks(self, cycle: Cycle, names: Sequence[str]) -> Explanation | Sequence[tuple[str, Check]]:

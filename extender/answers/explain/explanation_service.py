@@ -20,9 +20,10 @@ from extender.answers.explain.explainer import Explainer, explain_claim, unknown
 from extender.answers.explain.explanation import Explanation, Proposal, Spared, needs_no_devices, unknown_pod
 from extender.answers.explain.holders import Holder
 from extender.answers.explain.patches import ObjectPatch
-from extender.answers.explain.pod_claims import read_admission
+from extender.answers.explain.pod_claims import Admission, read_admission
 from extender.answers.observe.overview import Overview
 from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.priority_classes import CLASS_NAME, read_priority_classes
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import SchedulingSettings
 from extender.framework.cycle import refreshed
@@ -199,9 +200,22 @@ class Explanations:
         return await self.explain(pod, nodes, within=within, caller=caller)
 
     async def explain(
-        self, pod: Pod, nodes: Sequence[str] | None = None, *, within: str | None = None, caller: str = ""
+        self,
+        pod: Pod,
+        nodes: Sequence[str] | None = None,
+        *,
+        priority_class: str | None = None,
+        within: str | None = None,
+        caller: str = "",
     ) -> Explanation:
         """As `of_pod`, for a pod that need not exist.
+
+        Args:
+            pod: is explained.
+            nodes: as in `of_pod`.
+            priority_class: what a pod names that no API server has admitted; None: the pod has its priority.
+            within: as in `of_pod`.
+            caller: as in `of_pod`.
 
         Raises:
             RefusedError: the cluster is not known well enough.
@@ -212,6 +226,8 @@ class Explanations:
         known = refreshed(pod, snapshot)
         with await self._asking.take(caller):
             admission = await read_admission(known, snapshot, self._api)
+            if priority_class is not None:
+                known, admission = await self._prioritized(known, priority_class, admission)
 
         def explained() -> Explanation:
             return _readable(self._explainer(snapshot).explain(known, nodes, admission), within, snapshot)
@@ -234,6 +250,15 @@ class Explanations:
         with suppress(CrowdedError):
             return await self._explaining.offload(self.overview.off_loop, _HEADLINES)(explained)
         return ""
+
+    async def _prioritized(self, pod: Pod, name: str, admission: Admission) -> tuple[Pod, Admission]:
+        """The pod with what its priority class says; or why it is not made, or what could not be read."""
+        classes = await read_priority_classes(self._api)
+        found = classes.named(name)
+        if isinstance(found, str):
+            return pod, replace(admission, unmade=admission.unmade or f"spec.{CLASS_NAME}: {found}")
+        unread = admission.unread or (f"priority classes: {classes.unread}" if classes.unread else "")
+        return replace(pod, priority=found.value, may_preempt=found.preempts), replace(admission, unread=unread)
 
     async def of_claim(
         self, key: ObjectKey, nodes: Sequence[str] | None = None, *, within: str | None = None, caller: str = ""

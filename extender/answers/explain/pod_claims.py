@@ -224,7 +224,8 @@ class Admission:
     Attributes:
         failures: entries of ``spec.resourceClaims`` whose claims are not made, each with the reason: what quota says
             now, or the latest failure.
-        unmade: why quota keeps the pod itself from being made; empty if the pod exists, or may be made.
+        unmade: why the API server refuses the pod itself, by quota or by its priority class; empty if the pod exists or
+            may be made.
         special: why quota keeps the special claim of the pod from being made; empty if the claim may be made.
         forbidden: the claim whose adminAccess the pod's namespace does not allow; empty if there is none.
         unread: why the API server's answers are missing; empty if nothing is missing.

@@ -27,6 +27,7 @@ from extender.answers.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, P
 from extender.answers.whatif.edits import Fork, editable
 from extender.answers.whatif.question import Question
 from extender.cluster.objects.pods import Pod
+from extender.cluster.priority_classes import ONLY_BUILT_IN, PriorityClasses, read_priority_classes
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.extended_resources.requests import request_nouns, request_words
@@ -40,6 +41,7 @@ from extender.tools.faults import RefusedError
 
 _GANG: Final = "pods of groups are judged one by one here, not as a group"
 _CONTROLLERS: Final = "controllers of negotiated claims are not asked: their claims wait here"
+_NO_CLASSES: Final = "priority classes can't be read, so new pods without a priority have priority 0 here: {}"
 _LATE: Final = "the time was up before all pods had their turn: drain fewer nodes, or ask about fewer pods, at once"
 _ORDER: Final = {difference: number for number, difference in enumerate(Difference)}
 
@@ -97,6 +99,7 @@ class Answering:
         now: the time at which new pods are made, as the API writes it.
         schedulers: names of the schedulers that call the extender; empty: not known.
         preempts: device preemption is on.
+        priorities: what new pods get of their priority classes.
     """
 
     solver: Solver
@@ -104,6 +107,7 @@ class Answering:
     now: str
     schedulers: Sequence[str]
     preempts: bool
+    priorities: PriorityClasses = ONLY_BUILT_IN
 
     def answer(self, question: Question, snapshot: Snapshot) -> WhatIfAnswer:
         """What would be.
@@ -112,7 +116,8 @@ class Answering:
             QuestionError: something that the question names does not exist, or cannot be changed.
             TimeoutError: the solver's time is up before it is known what happens today.
         """
-        fork = Fork(Supply(self.catalog, snapshot), self.solver.features, self.now, self.schedulers)
+        supply = Supply(self.catalog, snapshot)
+        fork = Fork(supply, self.solver.features, self.now, self.schedulers, self.priorities)
         question.apply(fork)
         today = self._round(snapshot)
         if not today.is_complete:
@@ -120,6 +125,8 @@ class Answering:
         then = self._round(fork.snapshot)
         found, unexamined = self._with_evictions(list(self._pods(today, then, fork)), then)
         notes = [] if then.is_complete else [_LATE]
+        if self.priorities.unread:
+            notes.append(_NO_CLASSES.format(self.priorities.unread))
         features, end = self.solver.features, then.end.snapshot
         placed = [each.pod for each in then.queue if each.pod.uid in then.end.nodes]
         if any(each.gang is not None for each in snapshot.pods.values() if each.is_pending):
@@ -251,8 +258,11 @@ class WhatIf:
             gone.set()
 
     async def _worked(self, question: Question, gone: threading.Event) -> WhatIfAnswer:
+        classes = ONLY_BUILT_IN
+        if question.needs_priorities:
+            classes = await read_priority_classes(self.overview.api)
         snapshot = self.overview.state.known()
-        return await anyio.to_thread.run_sync(partial(self._answer, question, snapshot, gone))
+        return await anyio.to_thread.run_sync(partial(self._answer, question, snapshot, classes, gone))
 
     def names(self) -> Mapping[str, list[str]]:
         """Names that a question may use: of node templates, and of nodes, unless there are very many."""
@@ -271,7 +281,9 @@ class WhatIf:
             return unknown_pod(key, snapshot.pods)
         return tuple(editable(*as_planned(pod, snapshot))) if pod.is_pending else f"pod {key} is not pending"
 
-    def _answer(self, question: Question, snapshot: Snapshot, gone: threading.Event) -> WhatIfAnswer:
+    def _answer(
+        self, question: Question, snapshot: Snapshot, classes: PriorityClasses, gone: threading.Event
+    ) -> WhatIfAnswer:
         overview = self.overview
         solver, pause = overview.decider.solver, overview.verb_priority.turn()
 
@@ -282,7 +294,8 @@ class WhatIf:
 
         own = replace(solver.still(), clock=clock, until=solver.clock() + SECONDS)
         now = overview.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        return Answering(own, self.catalog, now, overview.schedulers, self.preempts).answer(question, snapshot)
+        answering = Answering(own, self.catalog, now, overview.schedulers, self.preempts, classes)
+        return answering.answer(question, snapshot)
 
 
 def _ended(place: Place, work: asyncio.Task[WhatIfAnswer]) -> None:

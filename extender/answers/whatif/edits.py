@@ -32,6 +32,7 @@ from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import CORDON, Pod, PodClaim
+from extender.cluster.priority_classes import CLASS_NAME, ONLY_BUILT_IN, PriorityClasses
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.claims import named_claims
 from extender.kube.api import ObjectKey
@@ -72,6 +73,7 @@ class Fork:
         supply: what new nodes bring.
         now: the time at which pods are made, as the API writes it.
         schedulers: names of the schedulers that call the extender; empty: not known.
+        priorities: what new pods get of their priority classes.
         snapshot: the cluster as it is after the edits so far.
         nodes: those that do not exist.
         new: pods that do not exist.
@@ -86,6 +88,7 @@ class Fork:
     features: Features
     now: str
     schedulers: Sequence[str]
+    priorities: PriorityClasses = ONLY_BUILT_IN
     snapshot: Snapshot = field(init=False)
     nodes: list[NewNode] = field(default_factory=list)
     new: list[ObjectKey] = field(default_factory=list)
@@ -510,7 +513,7 @@ def _pod_key(fields: Fields) -> ObjectKey:
     return ObjectKey(namespace or "default", name)
 
 
-_OF_PODS: Final = frozenset({"name", "namespace", "priority", "count", "requests"})
+_OF_PODS: Final = frozenset({"name", "namespace", "priority", CLASS_NAME, "count", "requests"})
 _REQUEST: Final = VALUES | {"name"}
 _INT32: Final = 2**31
 
@@ -522,6 +525,8 @@ class AddPods(Edit):
     Attributes:
         at: path of the edit in the question.
         name: of the pod; of several pods, the beginning of the name.
+        priority: None: what the priority class says.
+        priority_class: its name; empty: the default.
         count: of the pods.
     """
 
@@ -536,7 +541,8 @@ class AddPods(Edit):
     at: str
     namespace: str
     name: str
-    priority: int
+    priority: int | None
+    priority_class: str
     count: int
     spec: ClaimSpec
 
@@ -557,11 +563,14 @@ class AddPods(Edit):
             refuse_unknown(each, _REQUEST)
         if not requests:
             fields.problem("requests", "is required: the devices that each of the pods asks for")
-        priority = fields.integer("priority")
+        priority, priority_class = fields.integer("priority"), fields.text(CLASS_NAME)
+        if fields.has("priority") and priority_class:
+            fields.problem("priority", f"{CLASS_NAME} says it: only one of them")
         if not -_INT32 <= priority < _INT32:
             fields.problem("priority", f"{priority} is not a whole number of 32 bits")
         spec = read_spec(requests, fields.at("requests"))
-        return cls(fields.path, namespace, name, priority, read_count(fields), spec)
+        given = priority if fields.has("priority") else None
+        return cls(fields.path, namespace, name, given, priority_class, read_count(fields), spec)
 
     @property
     def number(self) -> int:
@@ -581,13 +590,18 @@ class AddPods(Edit):
         if there is not None:
             fork.problems.append(Problem(f"{self.at}.name", f"pod or claim {there} exists already"))
             return
+        of_class = fork.priorities.named(self.priority_class)
+        if isinstance(of_class, str):
+            fork.problems.append(Problem(f"{self.at}.{CLASS_NAME}", of_class))
+            return
         scheduler = fork.schedulers[0] if fork.schedulers else DEFAULT_SCHEDULER
         for key in keys:
             fork.snapshot = fork.snapshot.with_claim(_claim(key, self.spec)).with_pod(
                 Pod(
                     *key,
                     uid=f"what-if/{key}",
-                    priority=self.priority,
+                    priority=of_class.value if self.priority is None else self.priority,
+                    may_preempt=of_class.preempts or self.priority is not None,
                     phase="Pending",
                     scheduler_name=scheduler,
                     claims=(PodClaim(key.name, key.name),),

@@ -6,7 +6,7 @@ from typing import Final
 
 from allocator import Problem
 from allocator.tools import Fields
-from extender.answers.whatif.edits import EDITS, Edit, Fork, refuse_unknown
+from extender.answers.whatif.edits import EDITS, AddPods, Edit, Fork, refuse_unknown
 
 MOST_ENTRIES: Final = 100
 """Edited requests, drained nodes, pods that do not exist, and nodes that do not exist: the most of each."""
@@ -36,6 +36,11 @@ class Question:
     """
 
     edits: tuple[Edit, ...] = ()
+
+    @property
+    def needs_priorities(self) -> bool:
+        """Whether priority classes say how important new pods are."""
+        return any(isinstance(each, AddPods) and each.priority is None for each in self.edits)
 
     def apply(self, fork: Fork) -> None:
         """Change the fork as the question wants it.

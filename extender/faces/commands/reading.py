@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,15 @@ from extender.kube.claim_rules import check_expression
 from extender.kube.discovery import server_gates
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import BUDGETS, RESOURCES
-from extender.lab.manifests import DEFAULT_NAMESPACE, Loaded, duplicates, over_quota, unauthorized
+from extender.lab.manifests import (
+    DEFAULT_NAMESPACE,
+    Loaded,
+    duplicates,
+    over_quota,
+    prioritized,
+    priority_classes,
+    unauthorized,
+)
 from extender.lab.manifests import load as load_manifests
 
 EXPLAINED: Final = tuple(resource for resource in RESOURCES.values() if resource != BUDGETS)
@@ -60,9 +69,12 @@ def one_cluster(command: str, paths: Sequence[Path]) -> Loaded:
 
 
 def new_cluster(command: str, paths: Sequence[Path]) -> Loaded:
-    """As `one_cluster`; also ends the command if an API server would refuse a claim or a pod in its namespace."""
+    """As `one_cluster`, with the priorities of pods; also ends the command if an API server would refuse an object."""
     loaded = one_cluster(command, paths)
-    refuse((*unauthorized(loaded.objects), *over_quota(loaded.objects)))
+    classes, refused = priority_classes(loaded.documents)
+    documents, unprioritized = prioritized(loaded.documents, classes)
+    loaded = replace(loaded, documents=tuple(documents))
+    refuse((*refused, *unprioritized, *unauthorized(loaded.objects), *over_quota(loaded.objects)))
     return loaded
 
 

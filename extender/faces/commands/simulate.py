@@ -42,7 +42,7 @@ from extender.faces.simulation.workloads import Skipped
 from extender.framework.decisions.verdict import PendingReason
 from extender.kube.api import ApiError, RawObject
 from extender.kube.connection.credentials import Origin
-from extender.kube.resources import NAMESPACES, QUOTAS
+from extender.kube.resources import NAMESPACES, PRIORITY_CLASSES, QUOTAS
 from extender.lab.manifests import ManifestObject
 from extender.tools import logs
 from extender.tools.table import TextTable
@@ -315,7 +315,7 @@ async def _listed(origin: Origin, settings: Settings) -> tuple[list[RawObject], 
     """
     objects: list[RawObject] = []
     async with connect(origin, random=random.random, listing=EXPLAINED) as cluster:
-        for resource in (*EXPLAINED, NAMESPACES, QUOTAS):
+        for resource in (*EXPLAINED, NAMESPACES, PRIORITY_CLASSES, QUOTAS):
             if resource.kind not in cluster.api.served.versions:
                 continue
             try:

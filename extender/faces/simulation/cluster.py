@@ -29,10 +29,13 @@ from extender.lab.manifests import (
     LOADED,
     Loaded,
     ManifestObject,
+    RefusedObject,
     duplicates,
     load,
     load_objects,
     over_quota,
+    prioritized,
+    priority_classes,
     unauthorized,
 )
 from extender.planning.kube_scheduler import NodeChoice
@@ -338,8 +341,11 @@ class Cluster:
         """Add the objects of manifests that are not refused."""
         if loaded.unreadable:
             raise UnreadableFilesError(*loaded.unreadable)
-        expansion = expanded(self._parameters.without(loaded.documents), self.snapshot.nodes.values())
-        objects, problems = self._admitted(expansion.objects, warned)
+        documents, nodes = self._parameters.without(loaded.documents), self.snapshot.nodes.values()
+        classes, second = priority_classes(documents, self._run(self._embedded.priority_classes))
+        expansion = expanded(documents, classes, nodes)
+        objects, unprioritized = prioritized(expansion.objects, classes)
+        objects, problems = self._admitted(objects, [*second, *unprioritized], warned)
         problems = (*loaded.problems, *expansion.problems, *problems)
         if problems and refused is None:
             raise ManifestsError(*problems)
@@ -354,10 +360,14 @@ class Cluster:
         self._run(self._embedded.settle)
 
     def _admitted(
-        self, objects: Sequence[ManifestObject], warned: Callable[[str], object] | None
-    ) -> tuple[Sequence[ManifestObject], tuple[str, ...]]:
-        """The objects that the cluster can have, and the problems of the others."""
-        refusals, lacking = list(duplicates(objects)), list(unauthorized([*self._namespaces, *objects]))
+        self,
+        objects: Sequence[ManifestObject],
+        refused: Sequence[RefusedObject],
+        warned: Callable[[str], object] | None,
+    ) -> tuple[list[ManifestObject], tuple[str, ...]]:
+        """The objects that the cluster can have, and the problems of the others; some are refused already."""
+        refusals = [*duplicates(objects), *refused]
+        lacking = list(unauthorized([*self._namespaces, *objects]))
         over = list(over_quota(objects, self._run(self._embedded.charged)))
         if warned is None:
             refusals += [*lacking, *over]

@@ -4,7 +4,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -12,6 +12,7 @@ from allocator import InvalidObjectError, Problem
 from allocator.tools import Fields, raise_if_invalid
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import parse_pod
+from extender.cluster.priority_classes import ONLY_BUILT_IN, PriorityClasses
 from extender.kube.resources import PODS
 from extender.lab.manifests import ManifestObject
 from extender.planning.kube_scheduler import rejection, tolerating
@@ -314,16 +315,21 @@ class ExpandedWorkloads:
     problems: list[str] = field(default_factory=list)
 
 
-def expanded(documents: Sequence[ManifestObject], there: Iterable[NodeObject] = ()) -> ExpandedWorkloads:
+def expanded(
+    documents: Sequence[ManifestObject],
+    classes: PriorityClasses = ONLY_BUILT_IN,
+    there: Iterable[NodeObject] = (),
+) -> ExpandedWorkloads:
     """The objects of some manifests, with pods instead of workloads.
 
     Args:
         documents: all objects, whatever their kind.
+        classes: the priority classes of the cluster.
         there: nodes that the cluster has besides those of the manifests.
     """
     found = ExpandedWorkloads()
     nodes = [*there, *(each.value for each in documents if isinstance(each.value, NodeObject))]
-    children = _children(documents)
+    around = _Around(_children(documents), nodes, classes)
     for each in documents:
         if each.is_used:
             found.objects.append(each)
@@ -331,7 +337,7 @@ def expanded(documents: Sequence[ManifestObject], there: Iterable[NodeObject] = 
             found.skipped.append(Skipped(each.kind, each.full_name, _unknown(each.data)))
         else:
             try:
-                found.objects += _pods(each, _named(each), children, nodes)
+                found.objects += _pods(each, _named(each), around)
             except NotRunError as error:
                 found.skipped.append(Skipped(each.kind, each.full_name, str(error)))
             except InvalidObjectError as error:
@@ -340,6 +346,14 @@ def expanded(documents: Sequence[ManifestObject], there: Iterable[NodeObject] = 
 
 
 _Children = Mapping[tuple[str, str, str], Sequence[Mapping[str, Any]]]
+
+
+class _Around(NamedTuple):
+    """What the cluster has besides a workload."""
+
+    children: _Children
+    nodes: Sequence[NodeObject]
+    classes: PriorityClasses
 
 
 def _children(documents: Iterable[ManifestObject]) -> _Children:
@@ -354,25 +368,22 @@ def _children(documents: Iterable[ManifestObject]) -> _Children:
     return found
 
 
-def _pods(
-    origin: ManifestObject, data: JsonObject, children: _Children, nodes: Sequence[NodeObject]
-) -> list[ManifestObject]:
+def _pods(origin: ManifestObject, data: JsonObject, around: _Around) -> list[ManifestObject]:
     """The pods of a workload, and of the workloads that it makes.
 
     Raises:
         NotRunError: it makes none now.
         InvalidObjectError: it cannot be read.
     """
-    workload = Workload(
-        data, children.get((data["kind"], data["metadata"]["namespace"], data["metadata"]["name"]), ()), nodes
-    )
+    key = data["kind"], data["metadata"]["namespace"], data["metadata"]["name"]
+    workload = Workload(data, around.children.get(key, ()), around.nodes)
     found: list[ManifestObject] = []
     for made in KINDS[data["apiVersion"], data["kind"]](workload):
         if made["kind"] != PODS.kind:
-            found += _pods(origin, made, children, nodes)
+            found += _pods(origin, made, around)
         else:
             if not found:
-                _check_pod(made, workload)
+                _check_pod(made, origin, around.classes)
             name = str(made["metadata"]["name"])
             found.append(ManifestObject(PODS.kind, workload.namespace, name, made, origin.source, origin.document))
         if len(found) > MOST_PODS:
@@ -380,13 +391,24 @@ def _pods(
     return found
 
 
-def _check_pod(pod: JsonObject, workload: Workload) -> None:
-    """Raises InvalidObjectError: a pod of a workload cannot be read; the paths are those in the workload."""
+_TEMPLATES: Final = {
+    "CronJob": "spec.jobTemplate.spec.template",
+    "JobSet": "spec.replicatedJobs[*].template.spec.template",
+}
+"""Where a workload has its pod template, if that is not ``spec.template``."""
+
+
+def _check_pod(pod: JsonObject, origin: ManifestObject, classes: PriorityClasses) -> None:
+    """Raises InvalidObjectError: an API server refuses a pod of a workload; the paths are those in the workload."""
     try:
         parse_pod(pod)
+        spec = Fields(pod, "", []).child("spec")
+        classes.admitted(spec)
+        raise_if_invalid(origin.kind, origin.name, spec.problems)
     except InvalidObjectError as error:
-        problems = tuple(Problem(f"spec.template.{each.path}", each.message) for each in error.problems)
-        raise InvalidObjectError(workload.kind, workload.name, problems) from error
+        place = _TEMPLATES.get(origin.kind, "spec.template")
+        problems = tuple(Problem(f"{place}.{each.path}", each.message) for each in error.problems)
+        raise InvalidObjectError(origin.kind, origin.name, problems) from error
 
 
 def _named(each: ManifestObject) -> JsonObject:

@@ -152,7 +152,7 @@ export class Form {
     const text = (name, label) => field(label, html`<input name=${name} .value=${String(pod[name] ?? "")} autocomplete="off" spellcheck="false" @change=${(event) => change({ [name]: event.target.value.trim() })}>`);
     const number = (name, label, least) => field(label, html`<input name=${name} type="number" min=${least} .value=${String(pod[name] ?? "")} placeholder=${least} @change=${(event) => change({ [name]: event.target.value === "" ? undefined : Number(event.target.value) })}>`);
     return html`<div class="card" role="group" aria-label=${`new pod ${pod.name ?? ""}`}>
-      <div class="filters">${text("namespace", "Namespace")} ${text("name", "Name")} ${number("count", "Pods", "1")} ${number("priority", "Priority", "0")}
+      <div class="filters">${text("namespace", "Namespace")} ${text("name", "Name")} ${number("count", "Pods", "1")} ${number("priority", "Priority", "0")} ${text("priorityClassName", "Priority class")}
         <button type="button" class="remove" aria-label=${`Remove pod ${pod.name ?? ""}`} @click=${() => this.#with("pods", without(pods, index))}>Remove</button></div>
       ${requests.map((request, at) => html`<h2><span class="quiet">request</span> ${String(request.name ?? "")}</h2>
         ${this.#values(request, (name, value) => change({ requests: requests.map((each, place) => (place === at ? { ...each, [name]: value } : each)) }))}`)}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import yaml
 from anyio.to_thread import run_sync
@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allocator.tools import JSON
+from allocator.tools import JSON, Fields
 from extender.answers.explain.explanation import Explanation
 from extender.answers.explain.explanation_service import Explanations
 from extender.answers.explain.output import as_json, as_text
 from extender.cluster.objects.pods import Pod
+from extender.cluster.priority_classes import CLASS_NAME
 from extender.faces.http.callers import MAY, caller_of
 from extender.faces.http.limits.bodies import Bodies, Body, from_yaml, is_yaml
 from extender.faces.http.replies import Format, error_reply, format_for
@@ -91,11 +92,12 @@ def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> Non
         with Body(bodies, caller=caller) as body:
             # A body with whole nodes, or in YAML, takes long to decode.
             content_type = request.headers.get("content-type", "")
-            pod, names = await bodies.decoded(caller, _decoded, await body.read(request.receive), content_type)
-            within = await _only(request, pod.namespace)
-            return await _reply(
-                form, await explanations.explain(pod, query.node or names, within=within, caller=caller)
+            sent = await bodies.decoded(caller, _decoded, await body.read(request.receive), content_type)
+            within = await _only(request, sent.pod.namespace)
+            explanation = await explanations.explain(
+                sent.pod, query.node or sent.names, priority_class=sent.priority_class, within=within, caller=caller
             )
+            return await _reply(form, explanation)
 
 
 def _add_claims(app: FastAPI, explanations: Explanations) -> None:
@@ -126,7 +128,15 @@ async def _only(request: Request, namespace: str) -> str | None:
     return namespace if await may("get", f"/explain/{namespace}/-") else ""
 
 
-def _decoded(body: bytes, content_type: str) -> tuple[Pod, Sequence[str] | None]:
+class _SentPod(NamedTuple):
+    """A pod of a body; ``names`` of nodes, None: all; ``priority_class``: None if it has its priority."""
+
+    pod: Pod
+    names: Sequence[str] | None
+    priority_class: str | None
+
+
+def _decoded(body: bytes, content_type: str) -> _SentPod:
     """A Pod as kubectl prints it, or ExtenderArgs with names of nodes. Without names all nodes are meant."""
     if not body or body.isspace():
         raise WireError("", "the body is empty: expected a Pod as JSON or YAML")
@@ -134,9 +144,16 @@ def _decoded(body: bytes, content_type: str) -> tuple[Pod, Sequence[str] | None]
         body = from_yaml(body, content_type)
     root = root_of(body)
     if optional(root, "Pod", dict) is None and "Pod" not in root:
-        return _with_uid(as_pod(root, "")), None
+        return _SentPod(_with_uid(as_pod(root, "")), None, _class_name(root))
     args = wire.decode_filter(body)
-    return _with_uid(args.pod), args.names if optional(root, "NodeNames", list) is not None else None
+    names = args.names if optional(root, "NodeNames", list) is not None else None
+    return _SentPod(_with_uid(args.pod), names, None)
+
+
+def _class_name(pod: Mapping[str, JSON]) -> str | None:
+    """The priority class of a pod that no API server has admitted; None if the pod has its priority."""
+    spec = Fields(pod, "", []).child("spec")
+    return None if spec.has("priority") else spec.text(CLASS_NAME)
 
 
 def _with_uid(pod: Pod) -> Pod:

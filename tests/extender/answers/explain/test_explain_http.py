@@ -19,8 +19,9 @@ from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.faces.http.limits.bodies import FREE_BYTES
 from extender.kube.api import ApiError, Event, EventType, ObjectKey
-from extender.kube.resources import EVENTS, NAMESPACES, PODS
+from extender.kube.resources import EVENTS, NAMESPACES, PODS, PRIORITY_CLASSES
 from extender.tools.faults import RefusedError
+from tests.cluster.priority_cases import CLASSES, HIGH, PATIENT
 from tests.extender.answers.explain.http_scenes import IN_USE
 from tests.kit.clusters import (
     GPU,
@@ -412,8 +413,26 @@ async def test_events_that_can_not_be_read_are_a_note() -> None:
     text = as_text(Explainer.alone(snapshot, solver()).explain(snapshot.pods[KEY], admission=found))
     assert text.splitlines()[1:3] == [
         "Note: claim gpu is not made from its template yet.",
-        "Note: what the API server says of the pod's claims can't be read: events.events.k8s.io is forbidden.",
+        "Note: what the API server says of the pod can't be read: events.events.k8s.io is forbidden.",
     ]
+
+
+async def test_a_pod_that_does_not_exist_has_the_priority_of_its_class() -> None:
+    held = claim("held", allocated=["a/gpu-0"], at="a", users=["holder"])
+    cluster = Cluster.of(*WORLD, held, pod("holder", "held", on="a"), claim("c"))
+    for each in CLASSES:
+        await cluster.api.create(PRIORITY_CLASSES, each)
+    new = pod("new", "c")
+    del new["spec"]["priority"], new["metadata"]["uid"]
+    told = {}
+    async with client_of(cluster.app()) as client:
+        for name in (HIGH, PATIENT, "priority-hihg"):
+            sent = {**new, "spec": {**new["spec"], "priorityClassName": name}}
+            told[name] = (await client.post("/explain", content=orjson.dumps(sent))).text
+    assert "dra-extender evicts pod ns/holder" in told[HIGH]
+    assert "Preemption:" not in told[PATIENT]
+    refusal = "the pod is not made: spec.priorityClassName: there is no PriorityClass priority-hihg"
+    assert told["priority-hihg"].startswith(f"pod ns/new cannot be placed: {refusal}; did you mean priority-high?")
 
 
 async def test_a_claim_that_quota_keeps_from_being_made_is_explained_by_the_event() -> None:

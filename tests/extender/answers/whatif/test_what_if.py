@@ -8,12 +8,17 @@ import pytest
 import yaml
 from httpx import AsyncClient
 
+from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.config.sources import load
+from extender.kube.api import ApiError
+from extender.kube.resources import PRIORITY_CLASSES
+from tests.cluster.priority_cases import CLASSES, DEFAULT, HIGH
 from tests.kit.clusters import (
     GPU,
     Cluster,
     Object,
+    app_over,
     budget,
     claim,
     claim_template,
@@ -23,7 +28,9 @@ from tests.kit.clusters import (
     node,
     pod,
     request,
+    solver,
 )
+from tests.kit.servers.memory import Fault, Transport
 
 JSON = {"accept": "application/json"}
 TEMPLATES = """
@@ -206,6 +213,64 @@ async def test_who_would_be_evicted_is_told() -> None:
     question = {"pods": [{"namespace": "ns", "count": 3, "priority": 5, "requests": requests}]}
     preemption = of(await asked(question), "what-if-3")["preemption"]
     assert (preemption["node"], [each["pod"] for each in preemption["victims"]]) == ("a", ["ns/runs"])
+
+
+PRIORITIES: dict[str, tuple[dict[str, object], int | str]] = {
+    "a class": ({"priorityClassName": HIGH}, 1000),
+    "a class of Kubernetes": ({"priorityClassName": "system-node-critical"}, 2_000_001_000),
+    "the default": ({}, 7),
+    "a priority": ({"priority": 5}, 5),
+    "both": (
+        {"priority": 5, "priorityClassName": HIGH},
+        "pods[0].priority: priorityClassName says it: only one of them",
+    ),
+    "no such class": (
+        {"priorityClassName": "priority-hihg"},
+        "pods[0].priorityClassName: there is no PriorityClass priority-hihg; did you mean priority-high?",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "expected"), PRIORITIES.values(), ids=PRIORITIES)
+async def test_new_pods_have_the_priority_of_their_class(fields: dict[str, object], expected: int | str) -> None:
+    cluster = Cluster.of(*world())
+    for each in (*CLASSES, DEFAULT):
+        await cluster.api.create(PRIORITY_CLASSES, each)
+    requests = [{"name": "gpu", "deviceClassName": "gpu"}]
+    question = {"pods": [{"namespace": "ns", "name": "new", "requests": requests, **fields}]}
+    async with client_of(cluster.app()) as client:
+        reply = await client.post("/what-if", content=yaml.safe_dump(question), headers=JSON)
+    found = of(reply.json(), "new")["priority"] if reply.status_code == 200 else reply.json()["error"]
+    assert found == expected
+
+
+async def test_pods_of_a_class_without_preemption_evict_nobody() -> None:
+    cluster = Cluster.of(*world())
+    for each in CLASSES:
+        await cluster.api.create(PRIORITY_CLASSES, {**each, "preemptionPolicy": "Never"})
+    requests = [{"name": "gpu", "deviceClassName": "gpu", "count": 1, "selectors": ["true"]}]
+    question = {"pods": [{"namespace": "ns", "count": 3, "priorityClassName": HIGH, "requests": requests}]}
+    async with client_of(cluster.app()) as client:
+        reply = await client.post("/what-if", content=yaml.safe_dump(question), headers=JSON)
+    assert of(reply.json(), "what-if-3")["preemption"] is None
+
+
+async def test_that_classes_can_not_be_read_is_told() -> None:
+    cluster = Cluster.of(*world())
+    refused = ApiError(403, "Forbidden", "priorityclasses is forbidden")
+    transport = Transport(cluster.api)
+    transport.script("select priorityclasses", *[Fault(refused=refused)] * 2)
+    requests = [{"name": "gpu", "deviceClassName": "gpu"}]
+    app = app_over(make_extender(transport, cluster.state, solver(), Settings()))
+    async with client_of(app) as client:
+        question: Object = {"pods": [{"requests": requests}]}
+        plain = await client.post("/what-if", content=yaml.safe_dump(question))
+        question = {"pods": [{"requests": requests, "priorityClassName": "mine"}]}
+        named = await client.post("/what-if", content=yaml.safe_dump(question), headers=JSON)
+    told = "new pods without a priority have priority 0 here: priorityclasses is forbidden"
+    assert told in " ".join(plain.text.split())
+    problem = "pods[0].priorityClassName: PriorityClass mine can't be read: priorityclasses is forbidden"
+    assert (named.status_code, named.json()["error"]) == (400, problem)
 
 
 async def test_nothing_changes_in_the_cluster() -> None:
