@@ -388,7 +388,9 @@ def charges_of(
     special: dict[str, list[ClaimObject]] = {}
     claims = tuple(claims)
     for each in claims:
-        special.setdefault(each.special_of, []).append(each)
+        if each.special_of is not None:
+            special.setdefault(each.special_of, []).append(each)
     for each in claims:
-        before = charged_before(each, by_uid.get(each.special_of), special[each.special_of])
+        owner = each.special_of
+        before = NOTHING if owner is None else charged_before(each, by_uid.get(owner), special[owner])
         yield Charge(claim_charges(each.claim, extended, before))

@@ -304,9 +304,9 @@ class MemoryApi:
             metadata["name"] = f"{metadata['generateName']}{self._new_uid()[:5]}"
         if resource.namespaced and not metadata.get("namespace"):
             metadata["namespace"] = "default"
-        metadata.setdefault("uid", self._new_uid())
-        if "creationTimestamp" not in metadata:
-            metadata["creationTimestamp"] = self._timestamp()
+        uid = self._new_uid()
+        metadata["uid"] = metadata.get("uid") or uid
+        metadata["creationTimestamp"] = metadata.get("creationTimestamp") or self._timestamp()
         metadata["generation"] = 1
         if resource == PODS:
             obj["spec"] = obj.get("spec") or {}

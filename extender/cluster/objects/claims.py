@@ -139,10 +139,10 @@ class ClaimObject:
         return ObjectKey(self.claim.namespace, self.claim.name)
 
     @property
-    def special_of(self) -> str:
-        """The uid of the pod for whose extended resources the claim was made; empty for other claims."""
+    def special_of(self) -> str | None:
+        """The uid of the pod for whose extended resources the claim was made; None for other claims."""
         is_special = self.claim.annotations.get(SPECIAL) == "true"
-        return (self.claim.owner_uid or "") if is_special else ""
+        return (self.claim.owner_uid or None) if is_special else None
 
     @property
     def revision(self) -> int:

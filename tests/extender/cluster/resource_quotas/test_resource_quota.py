@@ -188,6 +188,23 @@ class TestClusterInMemory:
             f" ResourceClaim ns/d is not made: {OVER.format('1 of 1')} and 1 more asked for"
         ]
 
+    @pytest.mark.parametrize("uid", [{}, {"uid": ""}], ids=["no uid", "an empty uid"])
+    def test_an_ordinary_claim_is_charged_beside_a_pod_without_a_uid(self, uid: dict[str, str]) -> None:
+        """The pod is charged for one device, and the claim is not the special claim of the pod."""
+        asking = written(pod("p", resources={RESOURCE: "1"}))
+        asking["metadata"] |= uid
+        objects = [device_class(extended=RESOURCE), quota(**{f"requests.{RESOURCE}": "1"}), asking, written(claim("c"))]
+        (refused,) = over_quota(load_objects(objects, "objects").objects)
+        assert str(refused).startswith("objects: ResourceClaim ns/c is not made: quota gpu of namespace ns")
+
+    @pytest.mark.parametrize("uid", [{}, {"uid": ""}, {"uid": None}], ids=["no uid", "empty", "null"])
+    async def test_objects_in_memory_have_a_uid_and_a_time(self, uid: dict[str, str | None]) -> None:
+        made = written(pod("p"))
+        made["metadata"] |= {**uid, "creationTimestamp": None}
+        api = memory_api(made)
+        metadata = (await api.get(PODS, ObjectKey("ns", "p")))["metadata"]
+        assert (bool(metadata["uid"]), bool(metadata["creationTimestamp"])) == (True, True)
+
     def test_of_several_quotas_that_are_exceeded_the_first_by_name_is_named(self) -> None:
         """The API server names any of them."""
         hard = {"count/resourceclaims.resource.k8s.io": "0"}
