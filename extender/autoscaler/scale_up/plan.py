@@ -16,7 +16,7 @@ from typing import Final
 
 from allocator import Quantity
 from allocator.tools import Fields, raise_if_invalid, shown
-from extender.cluster.objects.nodes import NodeObject, parse_node_object
+from extender.cluster.objects.nodes import NodeObject, offer_of, parse_node_object
 from extender.cluster.objects.pods import ANY_NODE, NodeRequirements, Pod, read_requirements
 from extender.cluster.resources import ContainerNeeds, peak
 from extender.planning.kube_scheduler import rejection
@@ -96,7 +96,8 @@ def parse_room(node: Mapping[str, object]) -> NodeRoom:
     found = parse_node_object(node)
     top = Fields(node, "", [])
     status = top.child("status")
-    room = NodeRoom(found, _amounts(status, "allocatable") if status.has("allocatable") else None)
+    offer = offer_of(status)
+    room = NodeRoom(found, _amounts(status, offer) if status.has(offer) else None)
     raise_if_invalid("Node", found.name, top.problems)
     return room
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from allocator import DeviceTaint, Node, Quantity, parse_node
-from allocator.tools import ObjectReader
+from allocator.tools import Fields, ObjectReader
 from extender.cluster.objects.pods import read_amounts, read_node_taints
 from extender.cluster.resources import Amounts, amounts_of, counted, cpu_of
 
@@ -35,6 +35,14 @@ class NodeObject:
         return self.node.name
 
 
+def offer_of(status: Fields) -> str:
+    """The field of a node's status with what pods may request. An API server copies the capacity if that is absent.
+
+    Source: SetDefaults_NodeStatus of Kubernetes.
+    """
+    return "allocatable" if status.has("allocatable") else "capacity"
+
+
 def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
     """A core/v1 Node; ``apiVersion`` and ``kind`` may be absent, as in kube-scheduler's requests.
 
@@ -43,8 +51,8 @@ def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
     """
     reader = ObjectReader("Node", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
     status = reader.top.child("status")
-    allocatable = read_amounts(status, "allocatable")
+    allocatable = read_amounts(status, offer_of(status))
     taints = read_node_taints(reader.top.child("spec"))
     reader.finish()
-    node, offered = parse_node({"apiVersion": "v1", **obj}), status.mapping("allocatable")
+    node, offered = parse_node({"apiVersion": "v1", **obj}), status.mapping(offer_of(status))
     return NodeObject(node, allocatable, taints, cpu_of(offered), counted(amounts_of(offered)), reader.created)

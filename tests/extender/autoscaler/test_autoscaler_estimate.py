@@ -208,6 +208,9 @@ def test_extended_resources_are_served_by_devices_or_by_a_plugin() -> None:
         world, asked, group_of("plugin", node=machine("t", "plugin", **{"cpu": "8", "example.com/gpu": "4"}))
     )
     assert (added(by_plugin), failed(by_plugin)) == ({"plugin": [["p0", "p1"], ["p2"]]}, {})
+    capacity = {"status": {"capacity": {"cpu": "8", "example.com/gpu": "4"}}}
+    by_capacity = planned(world, asked, group_of("plugin", node=machine("t", "plugin") | capacity))
+    assert (added(by_capacity), failed(by_capacity)) == (added(by_plugin), {})
     assert set(failed(planned(world_of((), BIG), asked, group_of("big", cpu="8"))).values()) == {
         "1 insufficient example.com/gpu"
     }

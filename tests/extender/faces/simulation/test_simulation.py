@@ -107,6 +107,23 @@ def test_what_device_plugins_have_left_is_counted_as_pods_are_placed() -> None:
     assert found["ns/p2"].reason == f"2 Insufficient {PLUGIN}"
 
 
+OFFERED: dict[str, tuple[Object, list[str]]] = {
+    "both": ({"allocatable": {PLUGIN: "1"}, "capacity": {PLUGIN: "2"}}, ["a", ""]),
+    "only the capacity, as in the text of KEP-5004": ({"capacity": {PLUGIN: 2}}, ["a", "a"]),
+    "null": ({"allocatable": None, "capacity": {PLUGIN: "2"}}, ["a", "a"]),
+    "nothing is allocatable": ({"allocatable": {}, "capacity": {PLUGIN: "2"}}, ["", ""]),
+    "nothing": ({}, ["", ""]),
+}
+
+
+@pytest.mark.parametrize(("status", "nodes"), OFFERED.values(), ids=OFFERED)
+def test_the_capacity_of_a_node_is_allocatable_if_the_node_does_not_say(status: Object, nodes: list[str]) -> None:
+    """An API server copies it."""
+    pods = [pod(f"p{number}", resources={PLUGIN: "1"}) for number in range(2)]
+    found = placed({**node("a"), "status": status}, *pods)
+    assert [each.node for each in found.values()] == nodes
+
+
 def test_where_no_plugin_offers_a_resource_devices_of_its_class_are_counted() -> None:
     extended = device_class(selectors=[f'device.driver == "{DRIVER}"'], extended=SERVED_HERE)
     nodes = [
