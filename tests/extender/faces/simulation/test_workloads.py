@@ -190,7 +190,7 @@ WRONG: dict[str, tuple[Object, str]] = {
     ),
     "the template": (
         job_set({"name": "g", "template": {"spec": {"template": {"spec": {"containers": "x"}}}}}),
-        'objects: JobSet ns/w: spec.template.spec.containers: "x" is not a list',
+        'objects: JobSet ns/w: spec.replicatedJobs[*].template.spec.template.spec.containers: "x" is not a list',
     ),
     "no name": (
         {**replicated("StatefulSet"), "metadata": {}},
