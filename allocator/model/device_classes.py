@@ -45,6 +45,7 @@ class DeviceClass:
         controller: the name of the controller that decides about requests of this class; empty: we do.
         suitable_nodes: where the controller may have devices; None: on any node.
         parameters: the object that is handed to the controller; None: none is.
+        available_in_simulations: simulations that cannot ask the controller take it that each request can be served.
         group: what containers get that ask for the extended resource of the class; None: devices of the class.
     """
 
@@ -56,4 +57,5 @@ class DeviceClass:
     controller: str = ""
     suitable_nodes: NodeSelector | None = None
     parameters: ParametersRef | None = None
+    available_in_simulations: bool = False
     group: GroupResource | None = None

@@ -5,13 +5,15 @@ reason says so.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
 from immutables import Map
 
-from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
+from allocator.tools import Printable
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import Holding, World
 from extender.cluster.controller_marks import Mark
 from extender.cluster.indexes import ControllerAnswer
@@ -39,6 +41,12 @@ from extender.plugins.negotiation.questions import node_name, pod_name
 
 _NAME_BYTES = 100
 """What the name of a node in an answer takes, with the reason and its place, about."""
+
+
+_Claims: TypeAlias = Mapping[str, Sequence[NegotiatedClaim]]
+"""The negotiated claims of a pod, by controller."""
+
+_Plan: TypeAlias = Callable[[World, Sequence[PendingPod]], Awaitable[ScaleUpPlan]]
 
 
 class _NoAnswerError(Exception):
@@ -79,41 +87,92 @@ class Negotiating:
         return replace(_with_answers(world, answers), granted=Map(granted))
 
     async def about_groups(self, world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup]) -> World:
-        """The world with what controllers say about new nodes of groups, for one pod after the other.
+        """The world with what controllers say about new nodes of groups, where one of the groups takes all the pods.
 
-        Each pod counts as held in the first group that its controllers accept, when they are asked for the next pods.
+        In each group, pods that their controllers accept count as held when they are asked for the next pods.
         """
-        nodes = [_new_node(each, 0) for each in groups]
-        with_held, answers = world, dict[str, ControllerAnswer]()
-        for each in pods:
-            for name, claims in (await self._claims(world, each.pod)).items():
-                found = await self._unsuitable(name, claims, with_held, each.pod, nodes)
-                answers |= {uid: _of_all_nodes(answer, groups, len(pods)) for uid, answer in found.items()}
-                with_held = await self._held_in_first(name, claims, with_held, nodes, found)
+        asked = await self._negotiated(world, pods)
+        answers: dict[str, ControllerAnswer] = {}
+        for group in groups if asked else ():
+            with_held, node = world, _new_node(group, 0)
+            for each, claims in asked:
+                if each.groups is None or group.name in each.groups:
+                    with_held, found = await self._tried(claims, with_held, each.pod, node)
+                    _add(answers, found, [group], len(pods))
         return _with_answers(world, answers)
 
-    async def _held_in_first(
-        self,
-        name: str,
-        claims: Sequence[NegotiatedClaim],
-        world: World,
-        nodes: Sequence[NodeObject],
-        answers: Mapping[str, ControllerAnswer],
-    ) -> World:
-        """The world in which claims are held on the first node that their controller accepts for all of them."""
-        known = self.controllers.get(name)
-        refused = {node for each in answers.values() for node in each.unsuitable}
-        node = next((each for each in nodes if each.name not in refused), None)
-        if known is None or node is None or any(each.problem for each in answers.values()):
-            return world
-        there = node_name(node, known.labels)
-        try:
-            asks = {each.uid: await self._about(known, each) for each in claims}
-        except _NoAnswerError:
-            return world
-        return replace(world, held=world.held.update({uid: Holding(name, ask, there) for uid, ask in asks.items()}))
+    async def agreed(
+        self, world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], plan: _Plan
+    ) -> tuple[World, Sequence[PendingPod]]:
+        """What controllers say about new nodes of groups, where each pod may be in another group.
 
-    async def _claims(self, world: World, pod: Pod) -> Mapping[str, Sequence[NegotiatedClaim]]:
+        First they are asked for each pod alone. Once a plan has a place for the pods, they are asked for one pod after
+        the other, with what the pods before it hold in their places. A pod that they refuse then is planned again, for
+        other groups.
+
+        Args:
+            world: the cluster.
+            pods: to be planned.
+            groups: of new nodes.
+            plan: makes a plan with what is known by then.
+
+        Returns:
+            The world with the answers; and the pods, of which those with negotiated claims may be in one group alone,
+            if they have a place.
+        """
+        asked = await self._negotiated(world, pods)
+        if not asked:
+            return world, pods
+        answers: dict[str, ControllerAnswer] = {}
+        for each, claims in asked:
+            for name, of_controller in claims.items():
+                nodes = [_new_node(group, 0) for group in groups]
+                _add(answers, await self._unsuitable(name, of_controller, world, each.pod, nodes), groups, len(pods))
+        waiting, with_held = {each.pod.uid: claims for each, claims in asked}, world
+        while True:
+            found = await plan(_with_answers(world, answers), pods)
+            places, is_agreed = {}, True
+            for group, node, pod in _places(found, groups):
+                if pod.uid in waiting:
+                    with_held, refused = await self._tried(waiting[pod.uid], with_held, pod, node)
+                    if refuses(refused, node):
+                        _add(answers, refused, [group], len(pods))
+                        is_agreed = False
+                    else:
+                        places[pod.uid] = group.name
+                        del waiting[pod.uid]
+            pods = [
+                replace(each, groups=frozenset({places[each.pod.uid]})) if each.pod.uid in places else each
+                for each in pods
+            ]
+            if is_agreed:
+                return _with_answers(world, answers), pods
+
+    async def _negotiated(self, world: World, pods: Sequence[PendingPod]) -> list[tuple[PendingPod, _Claims]]:
+        """The pods with negotiated claims."""
+        found = [(each, await self._claims(world, each.pod)) for each in pods]
+        return [(each, claims) for each, claims in found if claims]
+
+    async def _tried(
+        self, claims: _Claims, world: World, pod: Pod, node: NodeObject
+    ) -> tuple[World, Mapping[str, ControllerAnswer]]:
+        """What controllers say about a pod on a node; and the world, where it holds its claims there if all accept."""
+        answers: dict[str, ControllerAnswer] = {}
+        for name, of_controller in claims.items():
+            answers |= await self._unsuitable(name, of_controller, world, pod, [node])
+        if refuses(answers, node) or not all(each.is_for(node) for each in chain.from_iterable(claims.values())):
+            return world, answers
+        held: dict[str, Holding] = {}
+        for name, of_controller in claims.items():
+            known = self.controllers[name]
+            for each in of_controller:
+                try:
+                    held[each.uid] = Holding(name, await self._about(known, each), node_name(node, known.labels))
+                except _NoAnswerError as error:
+                    return world, {each.uid: ControllerAnswer(unanswered(str(error)))}
+        return replace(world, held=world.held.update(held)), answers
+
+    async def _claims(self, world: World, pod: Pod) -> _Claims:
         """The negotiated claims of a pod, by controller; claims that are not made yet are as in their templates."""
         found: dict[str, list[NegotiatedClaim]] = defaultdict(list)
         if not (self.controllers and world.snapshot.controllers and pod.needs_devices):
@@ -221,12 +280,30 @@ def _new_node(group: NodeGroup, number: int) -> NodeObject:
     return replace(of_group, node=replace(of_group.node, name=f"{group.name}/{number}"))
 
 
-def _of_all_nodes(answer: ControllerAnswer, groups: Sequence[NodeGroup], most: int) -> ControllerAnswer:
-    """The answer about the first new node of each group, for all new nodes of the groups: one for each pod at most."""
-    reasons = {
-        f"{each.name}/{number}": answer.unsuitable[f"{each.name}/0"]
-        for each in groups
-        if f"{each.name}/0" in answer.unsuitable
-        for number in range(min(each.limit, most) + 1)
-    }
-    return ControllerAnswer(answer.problem, reasons, None)
+def _places(plan: ScaleUpPlan, groups: Sequence[NodeGroup]) -> Iterator[tuple[NodeGroup, NodeObject, Pod]]:
+    """The pods of a plan, each with its group and its new node."""
+    by_name = {each.name: each for each in groups}
+    for of_group in plan.groups:
+        for number, pods in enumerate(of_group.nodes):
+            node = _new_node(by_name[of_group.name], number)
+            for pod in pods:
+                yield by_name[of_group.name], node, pod
+
+
+def refuses(answers: Mapping[str, ControllerAnswer], node: NodeObject) -> bool:
+    """Whether an answer about a claim is against the node, or missing."""
+    return any(each.problem is not None or node.name in each.unsuitable for each in answers.values())
+
+
+def _add(
+    known: dict[str, ControllerAnswer], new: Mapping[str, ControllerAnswer], groups: Collection[NodeGroup], most: int
+) -> None:
+    """Add answers about new nodes of groups; each is for all new nodes of its group: one for each pod at most."""
+    for uid, answer in new.items():
+        refused: dict[str, Printable] = {}
+        for group in groups:
+            reasons = [reason for name, reason in answer.unsuitable.items() if name.rpartition("/")[0] == group.name]
+            names = (f"{group.name}/{number}" for number in range(min(group.limit, most) + 1))
+            refused |= dict.fromkeys(names, reasons[0]) if reasons else {}
+        before = known.get(uid, ControllerAnswer())
+        known[uid] = ControllerAnswer(before.problem or answer.problem, {**before.unsuitable, **refused}, None)

@@ -213,11 +213,10 @@ def node_readiness(name: str, world: World, expectations: Expectations) -> Readi
     Only the drivers that the world judges count. If nothing is known of the drivers, they have some time from the
     creation of the node. A node that has slices then is ready, and a node without slices never is.
     """
-    if name in world.fictional:
-        return Readiness("the node does not exist: it was made up in this session")
-    found = world.snapshot.nodes.get(name)
+    found = world.supply.snapshot.nodes.get(name)
     if found is None:
-        return Readiness(UNKNOWN_NODE.in_words())
+        made_up = "the node does not exist: it was made up in this session"
+        return Readiness(made_up if name in world.fictional else UNKNOWN_NODE.in_words())
     judged = None if world.scope is None else world.scope.drivers
     published = local_pools(found.node, world.snapshot, world.supply.catalog.features)
     pools = {pool: view for pool, view in published.items() if judged is None or pool.driver in judged}

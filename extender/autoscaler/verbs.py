@@ -315,13 +315,18 @@ def decode_ready(body: bytes) -> str:
 
 
 async def node_ready(by: InSession, name: str) -> Readiness:
-    """Whether a node's slices are all there.
+    """Whether a node's slices are all there, in the cluster as it is now: sessions began before their nodes were made.
 
     Raises:
         RefusedError: there is no such session, or the cluster is not known well enough.
     """
     expectations = await by.autoscaler.expectations()
-    return await by.within(lambda world: (world, node_readiness(name, world, expectations)))
+    now = by.autoscaler.latest()
+
+    def judged(world: World) -> tuple[World, Readiness]:
+        return world, node_readiness(name, replace(now, scope=world.scope, fictional=world.fictional), expectations)
+
+    return await by.within(judged)
 
 
 def encode_ready(readiness: Readiness) -> bytes:
@@ -386,12 +391,17 @@ async def estimate_nodes(by: InSession, args: EstimateArgs) -> ScaleUpPlan:
     """
     autoscaler = by.autoscaler
     choose, solver = EXPANDERS[args.expander], autoscaler.for_call()
+    pods: Sequence[PendingPod] = args.pods
 
-    def plan(world: World) -> tuple[World, ScaleUpPlan]:
-        return world, estimate(world, args.pods, args.groups, choose, solver)
+    async def plan(world: World, pods: Sequence[PendingPod]) -> ScaleUpPlan:
+        return await autoscaler.off_loop(partial(estimate, world, pods, args.groups, choose, solver))
 
-    ask = partial(autoscaler.negotiating.about_groups, pods=args.pods, groups=args.groups)
-    found = await by.within(plan, ask)
+    async def ask(world: World) -> World:
+        nonlocal pods
+        world, pods = await autoscaler.negotiating.agreed(world, pods, args.groups, plan)
+        return world
+
+    found = await by.within(lambda world: (world, estimate(world, pods, args.groups, choose, solver)), ask)
     if by.session is not None:
         autoscaler.sessions.note(by.session, Planned(found, args.groups), autoscaler.state.snapshot)
     return found

@@ -10,7 +10,9 @@ from allocator.model.json.claims import read_claim_spec as read_claim_spec
 from allocator.model.json.common import read_node_selector as read_node_selector
 from allocator.model.json.common import read_taint as read_taint
 from allocator.model.json.common import read_tolerations as read_tolerations
+from allocator.model.json.device_classes import AVAILABLE as AVAILABLE
 from allocator.model.json.device_classes import CONTROLLER as CONTROLLER
+from allocator.model.json.device_classes import IN_SIMULATIONS as IN_SIMULATIONS
 from allocator.model.json.device_classes import MATCH_ATTRIBUTE as MATCH_ATTRIBUTE
 from allocator.model.json.device_classes import MEMBERS as MEMBERS
 from allocator.model.json.device_classes import PARAMETERS_REF as PARAMETERS_REF

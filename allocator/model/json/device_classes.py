@@ -24,6 +24,11 @@ CONTROLLER: Final = "dra-extender.dev/controller"
 SUITABLE_NODES: Final = "dra-extender.dev/suitable-nodes"
 """Annotation of a DeviceClass with a controller: a NodeSelector in JSON. Other nodes are not suitable."""
 
+IN_SIMULATIONS: Final = "dra-extender.dev/in-simulations"
+"""Annotation of a DeviceClass with a controller that cannot be asked in simulations: `AVAILABLE`."""
+
+AVAILABLE: Final = "available"
+
 PARAMETERS_REF: Final = "dra-extender.dev/parameters-ref"
 """Annotation of a claim, or of a DeviceClass with a controller: a `ParametersRef` in JSON."""
 
@@ -38,11 +43,13 @@ class DeviceController:
         name: of the controller; empty: there is none.
         suitable_nodes: None: all nodes.
         parameters: None: there are none.
+        available_in_simulations: as in `DeviceClass`.
     """
 
     name: str = ""
     suitable_nodes: NodeSelector | None = None
     parameters: ParametersRef | None = None
+    available_in_simulations: bool = False
 
 
 class ParametersRefError(ValueError):
@@ -54,17 +61,21 @@ def read_controller(metadata: Fields) -> DeviceController:
     annotations = metadata.text_mapping("annotations")
     name = annotations.get(CONTROLLER)
     if name is None:
-        for each in (SUITABLE_NODES, PARAMETERS_REF):
+        for each in (SUITABLE_NODES, PARAMETERS_REF, IN_SIMULATIONS):
             if each in annotations:
                 metadata.problem(f"annotations[{each}]", f"needs the annotation {CONTROLLER}")
         return DeviceController()
     if wrong := dns_subdomain(name):
         metadata.problem(f"annotations[{CONTROLLER}]", f"{shown(name)} {wrong}")
     nodes, parameters = annotations.get(SUITABLE_NODES), annotations.get(PARAMETERS_REF)
+    assumed = annotations.get(IN_SIMULATIONS)
+    if assumed not in {None, AVAILABLE}:
+        metadata.problem(f"annotations[{IN_SIMULATIONS}]", f"{shown(assumed)} is not {AVAILABLE}")
     return DeviceController(
         name,
         None if nodes is None else _read_selector(metadata, nodes),
         None if parameters is None else _read_ref(metadata, parameters, (*_REF_FIELDS, "namespace")),
+        assumed is not None,
     )
 
 
@@ -189,6 +200,7 @@ def parse_device_class(obj: Mapping[str, object]) -> DeviceClass:
         controller=controller.name,
         suitable_nodes=controller.suitable_nodes,
         parameters=controller.parameters,
+        available_in_simulations=controller.available_in_simulations,
         group=read_group(reader.metadata),
     )
     reader.finish()

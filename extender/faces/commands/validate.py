@@ -4,7 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from allocator import Claim, ClaimTemplate, Features, Inventory, Slice
-from allocator.model.json import CONTROLLER, PARAMETERS_REF, SUITABLE_NODES, ParametersRefError, parameters_ref
+from allocator.model.json import (
+    CONTROLLER,
+    IN_SIMULATIONS,
+    PARAMETERS_REF,
+    SUITABLE_NODES,
+    ParametersRefError,
+    parameters_ref,
+)
 from allocator.model.optional import OPTIONAL_REQUESTS, optional_problem
 from allocator.tools import did_you_mean, nearest
 from extender.autoscaler.readiness import DRIVERS
@@ -37,6 +44,7 @@ _ANNOTATIONS: Final = (
     GROUP_TOPOLOGY,
     CONTROLLER,
     SUITABLE_NODES,
+    IN_SIMULATIONS,
     PARAMETERS_REF,
     MARK,
     DEALLOCATION_REQUESTED,

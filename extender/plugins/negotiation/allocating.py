@@ -118,12 +118,16 @@ class Allocating:
 
         If the controller has written the allocation, the bind never does: the controller may clear it again.
         """
-        if not known.writes_claims:
+        if not self._writes_claims(known):
             return replace(reservation, allocation=merged(reservation.allocation, theirs))
         now, before = self.claims.state.snapshot.claim(reservation.uid), reservation.claim.claim.annotations
         if now is None or now.claim.allocation is None or now.claim.annotations.get(MARK) != before.get(MARK):
             raise ControllerRefusesError(f"claim {reservation.claim.key} was changed by others meanwhile")
         return replace(reservation, claim=now, allocation=now.claim.allocation, allocates=False)
+
+    def _writes_claims(self, known: KnownController) -> bool:
+        """Whether the controller itself writes what it allocates. In a simulation, no controller writes."""
+        return known.writes_claims and not self.simulation
 
     @contextmanager
     def _run(self, claims: Sequence[NegotiatedClaim]) -> Iterator[None]:
@@ -191,7 +195,7 @@ class Allocating:
                     self._own.keep((claim.uid, mark.attempt), str(key))
                     # Its controller writes the allocation of other claims, which are not Kubernetes' to deallocate.
                     raw = await self.claims.whole(reservation.claim) if raw is None else raw
-                    ours = raw if known.writes_claims else protected(raw)
+                    ours = raw if self._writes_claims(known) else protected(raw)
                     return _with(reservation, await self.claims.update(marked(ours, mark)))
                 except ApiError as error:
                     if not error.is_conflict:

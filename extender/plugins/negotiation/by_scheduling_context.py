@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from allocator import AllocationResult
+from allocator.model.json import AVAILABLE, IN_SIMULATIONS
 from allocator.tools import NO_TEXT, Printable, printable
 from extender.cluster.controller_marks import asks_to_deallocate, is_to_deallocate
 from extender.cluster.writes.claims import ClaimWrites
@@ -55,7 +56,7 @@ class ContextController:
     async def ask(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
         """The answer to a question, as far as the watch shows it."""
         if question.simulation:
-            raise ControllerError("it answers by PodSchedulingContexts, so its answer is not known in a simulation")
+            return self._assumed(question)
         try:
             if question.pod is None:
                 await self._deallocated(question.claims)
@@ -68,6 +69,15 @@ class ContextController:
             raise ControllerAwayError(f"the kind {CONTEXTS.kind} is not installed") from error
         except (ApiError, OutcomeUnknownError) as error:
             raise ControllerError(str(error)) from error
+
+    def _assumed(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
+        """The answer that classes say simulations may take. Raises ControllerError: some class does not say so."""
+        classes = self._state.snapshot.classes
+        for name in (str(request.get("deviceClassName")) for each in question.claims for request in each.requests):
+            if name not in classes or not classes[name].available_in_simulations:
+                why = "it answers by PodSchedulingContexts, so its answer is not known in a simulation"
+                raise ControllerError(f'{why} (class {name} has no annotation {IN_SIMULATIONS}: "{AVAILABLE}")')
+        return NegotiatedAnswer(allocations={each.uid: AllocationResult() for each in question.claims})
 
     async def close(self) -> None:
         """There is no connection of its own."""

@@ -99,6 +99,21 @@ async def test_node_ready_says_why_not(client: AsyncClient, cluster: Cluster) ->
     assert await post(client, "NodeReady", {"NodeName": "new"}) == {"Ready": True}
 
 
+async def test_a_node_that_a_session_has_made_up_is_ready_once_it_exists(client: AsyncClient, cluster: Cluster) -> None:
+    """The autoscaler makes the node under the name that it has made up; the session began before that."""
+    session = await start(client)
+    assert await passing(client, pod_of("p", "gpu"), machine("new", "g"), session=session) == ["new"]
+    ask = {"NodeName": "new"}
+    made_up = "the node does not exist: it was made up in this session"
+    assert await post(client, "NodeReady", ask, session) == {"Ready": False, "Reason": made_up}
+    cluster.load(machine("new", "g"))
+    reason = "driver gpu.example.com has published nothing for the node yet (template g)"
+    assert await post(client, "NodeReady", ask, session) == {"Ready": False, "Reason": reason}
+    cluster.load(local_slice("new"))
+    assert await post(client, "NodeReady", ask, session) == {"Ready": True}
+    assert await passing(client, pod_of("q", "gpu"), machine("new", "g"), session=session) == ["new"]
+
+
 async def test_estimate_answers_a_plan(client: AsyncClient) -> None:
     body = {
         "Pods": {"items": [pod_of("p", "gpu"), pod_of("q", "gpu"), pod_of("r", "nothing")]},

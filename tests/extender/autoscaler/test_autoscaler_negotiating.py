@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from allocator.tools import printable
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.negotiating import Negotiating
+from extender.autoscaler.scale_up.estimate import Estimate
 from extender.autoscaler.verbs import (
     EstimateArgs,
     SelectedArgs,
@@ -18,12 +20,18 @@ from extender.autoscaler.verbs import (
     start_session,
 )
 from extender.framework.wire import FilterArgs
-from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
+from extender.plugins.negotiation.protocol import (
+    ALLOCATE,
+    DEALLOCATE,
+    UNSUITABLE_NODES,
+    NegotiatedAnswer,
+    NegotiatedQuestion,
+)
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.extender.autoscaler.scenes import autoscaler_over, group_of, machine, made_up, pending, pod_of
-from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene
-from tests.kit.clusters import Object, claim_template, parsed, request
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, WORLD, Scene, negotiated_class
+from tests.kit.clusters import GPU, Object, claim_template, parsed, request
 from tests.kit.controllers import NO_LICENSE, Fault, Licenses
 from tests.kit.virtualtime import in_virtual_time
 
@@ -139,18 +147,89 @@ async def test_plan_has_nodes_for_as_many_pods_as_there_are_licenses() -> None:
     check_nothing_was_done(scene)
 
 
+class OnePerSite:
+    """A controller with one device at each site. A site is a node group: the part of a node's name before the slash."""
+
+    def __init__(self) -> None:
+        self.questions: list[NegotiatedQuestion] = []
+
+    async def ask(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
+        self.questions.append(question)
+        taken = {node.name.partition("/")[0] for _, node in question.held}
+        reasons = {
+            node.name: printable("the site is taken") for node in question.nodes if node.name.partition("/")[0] in taken
+        }
+        return NegotiatedAnswer(unsuitable={each.uid: reasons for each in question.claims})
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+SITES: dict[str, tuple[list[str], list[Any], list[str], dict[str, int]]] = {
+    "two pods, two sites": (["p", "q"], [group_of("a"), group_of("b")], [], {"a": 1, "b": 1}),
+    "the second site is better": (["p", "q"], [group_of("a"), group_of("b", priority=1)], [], {"a": 1, "b": 1}),
+    "three pods, two sites": (["p", "q", "r"], [group_of("a"), group_of("b", priority=1)], ["r"], {"a": 1, "b": 1}),
+    "two pods, one site": (["p", "q"], [group_of("a")], ["q"], {"a": 1}),
+    "one pod may be at one site only": (["p", "q"], [group_of("a", limit=0), group_of("b")], ["q"], {"a": 0, "b": 1}),
+}
+
+
+@pytest.mark.parametrize(("names", "groups", "failed", "nodes"), SITES.values(), ids=SITES)
+@in_virtual_time
+async def test_plan_books_no_site_twice(
+    names: list[str], groups: list[Any], failed: list[str], nodes: dict[str, int]
+) -> None:
+    scene = Scene(*TEMPLATES, others={NAME: OnePerSite()})  # type: ignore[dict-item]
+    args = EstimateArgs(pending(*(pod_of(name, "license") for name in names)), tuple(groups), "priority")
+    plan = await estimate_nodes(InSession(autoscaler_of(scene)), args)
+    assert {each.name: sum(map(len, each.nodes)) for each in plan.groups} == nodes
+    assert [each.name for each, _ in plan.failed] == failed
+    assert all("the site is taken" in reason for _, reason in plan.failed)
+
+
+@in_virtual_time
+async def test_an_offer_of_a_group_books_no_site_twice() -> None:
+    """As an expander asks: each group is offered for itself."""
+    scene = Scene(*TEMPLATES, others={NAME: OnePerSite()})  # type: ignore[dict-item]
+    autoscaler, groups = autoscaler_of(scene), [group_of("a"), group_of("b")]
+    pods = pending(*(pod_of(name, "license") for name in ("p", "q")))
+    world = await autoscaler.negotiating.about_groups(autoscaler.latest(), pods, groups)
+    offers = Estimate(world, pods, groups, autoscaler.for_call()).offers()
+    assert [(each.group, each.pods) for each in offers] == [(0, 1), (1, 1)]
+
+
 async def planned(scene: Scene, pods: Sequence[Object], groups: Sequence[Any]) -> Any:
     return await estimate_nodes(InSession(autoscaler_of(scene)), EstimateArgs(pending(*pods), tuple(groups)))
 
 
-@in_virtual_time
-async def test_controller_of_contexts_is_not_known_in_a_session() -> None:
-    scene = Scene(*TEMPLATES)
+def by_contexts(**annotations: str) -> Scene:
+    """The controller answers by PodSchedulingContexts."""
+    world = (GPU, negotiated_class(**annotations), *WORLD[2:])
+    scene = Scene(*TEMPLATES, world=world)
     scene.controllers = {}
     scene.extender = scene.another(controllers=[{"name": NAME, "transport": "PodSchedulingContext"}])
-    found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "n"))
-    text = "it answers by PodSchedulingContexts, so its answer is not known in a simulation"
-    assert found.unresolvable.in_words() == {"n": f"controller {NAME}: {text}"}
+    return scene
+
+
+@in_virtual_time
+async def test_controller_of_contexts_is_not_known_in_a_session() -> None:
+    found = await filter_simulated(InSession(autoscaler_of(by_contexts())), asking("p", "n"))
+    text = "it answers by PodSchedulingContexts, so its answer is not known in a simulation (class license has no "
+    annotation = 'annotation dra-extender.dev/in-simulations: "available")'
+    assert found.unresolvable.in_words() == {"n": f"controller {NAME}: {text}{annotation}"}
+
+
+@in_virtual_time
+async def test_what_a_class_says_to_assume_of_such_a_controller_counts_in_sessions_and_plans() -> None:
+    selector = '{"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}'
+    scene = by_contexts(in_simulations="available", suitable_nodes=selector)
+    session = started(autoscaler_of(scene))
+    found = await filter_simulated(session, asking("p", "n", "m"))
+    assert list(found.passed) == ["n"]
+    await select_node(session, selecting("p", "n"))
+    everywhere = by_contexts(in_simulations="available")
+    plan = await planned(everywhere, [pod_of("p", "license")], [group_of("a")])
+    assert ([len(each.nodes) for each in plan.groups], plan.failed) == ([1], ())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Negotiated claims over manifests, which have their parameters, too: library, `simulate`, `explain` and `serve`."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import yaml
 from httpx import AsyncClient
 from typer.testing import CliRunner
 
-from extender import Cluster
+from extender import Cluster, ManifestsError
 from extender.answers.explain.explanation import Conclusion
 from extender.config.settings import Settings
 from extender.controllers import Responder, Store
@@ -92,6 +93,34 @@ def test_explanation_has_what_the_controller_says(settings: Settings, licenses: 
     assert f"controller {NAME}: {NONE_LEFT}" in str(others.explain("ns/p"))
     assert f"controller {NAME}: {NONE_LEFT}" in str(others.explain_claim("ns/p-c"))
     assert licenses.outside == {}
+
+
+BY_CONTEXT = Settings.model_validate({"controllers": [{"name": NAME, "transport": "PodSchedulingContext"}]})
+
+
+def test_what_a_class_says_to_assume_of_a_controller_that_cannot_be_asked() -> None:
+    own = [node("n"), pod("p", "p-c"), claim("p-c", LICENSE)]
+    known = Cluster.from_objects([negotiated_class(in_simulations="available"), *own], settings=BY_CONTEXT)
+    assert known.explain("ns/p").verdict is Conclusion.FITS
+    assert [each.node for each in known.schedule()] == ["n"]
+    unknown = Cluster.from_objects([negotiated_class(), *own], settings=BY_CONTEXT)
+    (placement,) = unknown.schedule()
+    assert 'class license has no annotation dra-extender.dev/in-simulations: "available"' in placement.reason
+
+
+@pytest.mark.parametrize(
+    ("annotations", "problem"),
+    [
+        (
+            {"in_simulations": "maybe"},
+            'metadata.annotations[dra-extender.dev/in-simulations]: "maybe" is not available',
+        ),
+        ({"in_simulations": "available", "controller": ""}, "controller"),
+    ],
+)
+def test_a_wrong_assumption_is_an_error(annotations: dict[str, str], problem: str) -> None:
+    with pytest.raises(ManifestsError, match=re.escape(problem)):
+        Cluster.from_objects([negotiated_class(**{"controller": NAME, **annotations})])
 
 
 def test_controller_is_asked_anew_once_a_pod_has_gone(settings: Settings) -> None:
