@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from allocator import GATES, Features, Problem, Quantity, Request, with_gates
@@ -67,7 +67,12 @@ def _secret_field(kind: str, resource: str) -> str:
 
 
 class ParameterKind(Section):
-    """A kind of objects that are handed to a controller. We need the right to get them."""
+    """A kind of objects that are handed to a controller. We need the right to get them.
+
+    In Python, `ParameterKind(api_version=..., kind=..., resource=...)` makes one.
+    """
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     api_version: Annotated[str, AfterValidator(_version)] = Field(description="As the objects have it.")
     kind: str = Field(description="As the objects have it.", min_length=1)

@@ -8,9 +8,10 @@ Kubernetes sets for a Service called dra-extender. What listeners may not have t
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from itertools import combinations
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
@@ -40,6 +41,10 @@ class SettingsError(UserError):
     """Settings that cannot be used; all of their problems, each naming its source, key and value."""
 
 
+_of_tree: Final = partial(Settings.model_validate, by_alias=True, by_name=False)
+"""Keys are camelCase in all sources."""
+
+
 @dataclass(frozen=True, slots=True)
 class SettingsSource:
     """One source of settings.
@@ -54,7 +59,7 @@ class SettingsSource:
     name: str
     tree: Mapping[str, JSON]
     label: Callable[[tuple[str, ...]], str] = ".".join
-    read: Callable[[Mapping[str, JSON]], Settings] = Settings.model_validate
+    read: Callable[[Mapping[str, JSON]], Settings] = _of_tree
 
 
 def load(

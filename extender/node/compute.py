@@ -29,7 +29,7 @@ from extender.cluster.compute_claims import (
     read_parameters,
 )
 from extender.node import cpu_list
-from extender.node.cci.admissions import Admissions, CciMetrics
+from extender.node.cci.admissions import SECONDS, Admissions, CciMetrics
 from extender.node.cci.protocol import CciError
 from extender.node.cci.registry import Registry
 from extender.node.cdi import CdiFolder
@@ -193,15 +193,24 @@ class ComputeManager:
         path: the file of the store.
         cci: the folder of the sockets of CCI drivers.
         metrics: count containers with claims.
+        seconds: how long a container waits for the CCI drivers of its claims.
     """
 
-    def __init__(self, topology: Topology, store: ResourceStore, path: Path, cci: Path, metrics: CciMetrics) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        store: ResourceStore,
+        path: Path,
+        cci: Path,
+        metrics: CciMetrics,
+        seconds: float = SECONDS,
+    ) -> None:
         self._topology = topology
         self._store = store
         self._path = path
         self._metrics = metrics
         self.registry = Registry(cci, self._found)
-        self._admissions = Admissions(topology, store, self.registry, self._changed, metrics)
+        self._admissions = Admissions(topology, store, self.registry, self._changed, metrics, seconds)
         self._unsaved = False
         self._runtime: Runtime | None = None
         self._containers: dict[str, RuntimeContainer] = {}

@@ -15,7 +15,7 @@ from extender.kube.connection.credentials import Origin
 from extender.kube.permissions import Permission
 from extender.kube.resources import CLAIMS
 from extender.node import cpu_list
-from extender.node.cci.admissions import CciMetrics
+from extender.node.cci.admissions import SECONDS, CciMetrics
 from extender.node.cdi import CdiFolder
 from extender.node.compute import (
     CPU_DRIVER,
@@ -39,8 +39,29 @@ logger = structlog.get_logger()
 LISTS_CLAIMS: Final = Permission("list", CLAIMS)
 """For a store that is damaged."""
 
-CPU_MANAGER: Final = "cpu_manager_state"
-"""The file in the folder of the kubelet that has the policy of its CPU manager."""
+
+@dataclass(frozen=True, slots=True)
+class ResourceManager:
+    """A part of the kubelet that gives CPUs or memory to containers itself, if it has a policy.
+
+    Attributes:
+        file: has its policy, in the folder of the kubelet.
+        setting: its policy in the kubelet's configuration.
+        none: the policy that gives nothing.
+        what: where other policies would move containers.
+    """
+
+    name: str
+    file: str
+    setting: str
+    none: str
+    what: str
+
+
+MANAGERS: Final = (
+    ResourceManager("CPU manager", "cpu_manager_state", "cpuManagerPolicy", "none", "CPUs of claims"),
+    ResourceManager("memory manager", "memory_manager_state", "memoryManagerPolicy", "None", "NUMA nodes of its own"),
+)
 
 
 class ComputeError(UserError):
@@ -57,6 +78,7 @@ class Places:
         state: the file of the store.
         runtime: the socket of the container runtime for plugins (NRI).
         cci: the folder of the sockets of CCI drivers.
+        cci_seconds: how long a container waits for its CCI driver.
     """
 
     kubelet: Path
@@ -64,24 +86,26 @@ class Places:
     state: Path
     runtime: Path
     cci: Path
+    cci_seconds: float = SECONDS
 
 
-def check_cpu_manager(kubelet: Path) -> None:
-    """See that the kubelet gives no CPUs away itself. Raises ComputeError: it does."""
-    path = kubelet / CPU_MANAGER
-    try:
-        policy = json.loads(path.read_text()).get("policyName")
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError, AttributeError) as error:
-        raise ComputeError(
-            f"{path}: cannot be read, so the policy of the kubelet's CPU manager is not known: {error}"
-        ) from error
-    if policy != "none":
-        raise ComputeError(
-            f"{path}: the kubelet's CPU manager has the policy {policy}, and would move containers to CPUs of claims: "
-            "set cpuManagerPolicy to none in the kubelet's configuration, delete this file, and restart the kubelet"
-        )
+def check_managers(kubelet: Path) -> None:
+    """See that the kubelet gives no CPUs and no memory away itself. Raises ComputeError: it does."""
+    for each in MANAGERS:
+        path = kubelet / each.file
+        try:
+            policy = json.loads(path.read_text()).get("policyName")
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, AttributeError) as error:
+            text = f"cannot be read, so the policy of the kubelet's {each.name} is not known: {error}"
+            raise ComputeError(f"{path}: {text}") from error
+        if policy != each.none:
+            raise ComputeError(
+                f"{path}: the kubelet's {each.name} has the policy {policy}, and would move containers to {each.what}: "
+                f"set {each.setting} to {each.none} in the kubelet's configuration, delete this file, and restart the "
+                "kubelet"
+            )
 
 
 def check_reserved(reserved: Collection[int], topology: Topology) -> None:
@@ -108,11 +132,11 @@ async def run_compute(
         metrics_port: where metrics are served; 0: nowhere.
 
     Raises:
-        ComputeError: the kubelet's CPU manager is in the way, or the port is in use.
+        ComputeError: the kubelet's CPU or memory manager is in the way, or the port is in use.
         ConnectError: there is no API server to work with.
         SocketError: the kubelet cannot be served.
     """
-    check_cpu_manager(places.kubelet)
+    check_managers(places.kubelet)
     metrics = CciMetrics(CollectorRegistry())
     with _serving_metrics(metrics, metrics_port):
         await _run(origin, node, topology, reserved, places, metrics)
@@ -123,7 +147,7 @@ async def _run(
 ) -> None:
     async with open_api(origin, LISTS_CLAIMS) as api:
         store = ResourceStore(topology.numbers.difference(reserved))
-        manager = ComputeManager(topology, store, places.state, places.cci, metrics)
+        manager = ComputeManager(topology, store, places.state, places.cci, metrics, places.cci_seconds)
         folders = CdiFolder(places.cdi, CPU_DRIVER), CdiFolder(places.cdi, MEMORY_DRIVER)
         drivers = compute_drivers(topology, reserved, manager, folders)
         try:

@@ -1,7 +1,8 @@
 """A driver for devices that do not exist: it shows a container which devices it has been given.
 
 Each device becomes a variable in the container's environment: ``DEVICE_GPU_0=gpu.example.com/node-1/gpu-0``, with the
-driver, the pool and the device. Parameters of the claim become ``DEVICE_PARAMETERS_<request>`` in JSON.
+driver, the pool and the device. The parameters for its request become ``DEVICE_PARAMETERS_GPU``, a list in JSON: first
+those of the class, then those of the claim.
 """
 
 import json
@@ -45,10 +46,10 @@ class MockDriver:
         share = f"/{device.share_id}" if device.share_id else ""
         variables = {_variable(device.device): f"{self.name}/{device.pool}/{device.device}{share}"}
         request = device.request.partition("/")[0]
-        for each in claim.parameters:
-            if not each.requests or {request, device.request}.intersection(each.requests):
-                # Those of the claim come later, and count more than those of the class.
-                variables[_variable(f"parameters-{request}")] = json.dumps(each.value)
+        names = {request, device.request}
+        parameters = [each.value for each in claim.parameters if not each.requests or names.intersection(each.requests)]
+        if parameters:
+            variables[_variable(f"parameters-{request}")] = json.dumps(parameters)
         return {"env": [f"{name}={value}" for name, value in variables.items()]}
 
 

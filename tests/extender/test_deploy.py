@@ -22,7 +22,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.permissions import ALLOCATES, EVICTS, WRITES, Permission
 from extender.kube.resources import RESOURCES, SLICES
 from extender.node.compute import CPU_DRIVER, MEMORY_DRIVER
-from extender.node.compute_running import CPU_MANAGER, LISTS_CLAIMS
+from extender.node.compute_running import LISTS_CLAIMS, MANAGERS
 from extender.node.running import PERMISSIONS
 from extender.planning.templates.node_templates import load_templates
 from tests.extender.deployed import (
@@ -473,7 +473,7 @@ def test_the_node_part_is_started_with_options_that_it_has_and_may_do_what_it_do
     }
     places = {str(each.default) for each in commands[command].params if isinstance(each.default, Path)}
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
-    kubelet = {str(KUBELET_DIR / name) for name in ("plugins", "plugins_registry", CPU_MANAGER)}
+    kubelet = {str(KUBELET_DIR / name) for name in ("plugins", "plugins_registry", *(each.file for each in MANAGERS))}
     assert kubelet <= mounts
     others = places - {str(KUBELET_DIR)}
     assert {place for place in others if not any(place.startswith(mount) for mount in mounts)} == set()

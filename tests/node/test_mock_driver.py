@@ -55,7 +55,7 @@ async def test_a_container_has_the_devices_and_the_parameters(mock: Process, cli
     seen = await devices_of(client, key)
     found = await client.get(CLAIMS, ObjectKey(namespace, "two"))
     assert sorted(device for _, device in held(found)) == list(TPUS)
-    assert seen == dict(variable(each, MOCK_DRIVER) for each in TPUS) | {"DEVICE_PARAMETERS_GPU": '{"mode": "fast"}'}
+    assert seen == dict(variable(each, MOCK_DRIVER) for each in TPUS) | {"DEVICE_PARAMETERS_GPU": '[{"mode": "fast"}]'}
     uid = found["metadata"]["uid"]
     assert uid in prepared_claims(MOCK_DRIVER)
     await end_pods(client, key)

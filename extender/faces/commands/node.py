@@ -55,6 +55,12 @@ def node(
         Path, typer.Option(metavar="FILE", help="Where the container runtime listens for NRI plugins.")
     ] = _RUNTIME,
     cci_dir: Annotated[Path, typer.Option(metavar="FOLDER", help="Where CCI drivers have their sockets.")] = _CCI,
+    cci_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.1, max=60, help="How long a container waits for its CCI driver; then it fails."
+        ),
+    ] = 1.5,
     metrics_port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65535, help="Where /metrics is served; 0: nowhere.")
     ] = 0,
@@ -72,7 +78,7 @@ def node(
     running = _program("extender.node.compute_running")
     running.check_reserved(reserved, machine)
     origin = find_origin(*kubeconfig, os.environ)
-    places = running.Places(kubelet_dir, cdi_dir, state_file, nri_socket, cci_dir)
+    places = running.Places(kubelet_dir, cdi_dir, state_file, nri_socket, cci_dir, cci_timeout)
     asyncio.run(running.run_compute(origin, node_name, machine, reserved, places, metrics_port))
 
 

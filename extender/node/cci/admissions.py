@@ -76,7 +76,7 @@ class CciMetrics:
 logger = structlog.get_logger()
 
 SECONDS: Final = 1.5
-"""For all calls about one container. The runtime waits 2 s for its plugins, and then does without them."""
+"""For all calls about one container, by default. A runtime waits 2 s for its plugins, and then does without them."""
 
 _MOST_REMOVALS: Final = 1000
 """That are kept for drivers that do not come back."""
@@ -91,6 +91,7 @@ class Admissions:
         registry: the drivers.
         save: writes the store, which has changed. Raises PrepareError: it cannot be written.
         metrics: count containers.
+        seconds: for all calls about one container.
     """
 
     def __init__(
@@ -100,7 +101,9 @@ class Admissions:
         registry: Registry,
         save: Callable[[], None],
         metrics: CciMetrics,
+        seconds: float = SECONDS,
     ) -> None:
+        self._seconds = seconds
         self._topology = topology
         self._store = store
         self._registry = registry
@@ -119,7 +122,7 @@ class Admissions:
             CciError: the container must not be made; the text says which driver, and why.
             PrepareError: the store cannot be written.
         """
-        deadline = asyncio.get_running_loop().time() + SECONDS
+        deadline = asyncio.get_running_loop().time() + self._seconds
         for key, held in list(self._store.sets.items()):
             if held.asked(container.cdi):
                 self._metrics.requested(held.driver)
@@ -143,7 +146,7 @@ class Admissions:
         except RefusedError as error:
             raise CciError(f"{told} refuses container {container.own_name}: {error}") from error
         except (TimeoutError, CciError) as error:
-            problem = f": {error}" if isinstance(error, CciError) else f" has not answered within {SECONDS:g} s"
+            problem = f": {error}" if isinstance(error, CciError) else f" has not answered within {self._seconds:g} s"
             raise CciError(f"{told}{problem}") from error
 
     async def _talk(self, key: str, path: Path, container: RuntimeContainer) -> None:
@@ -151,7 +154,7 @@ class Admissions:
         # From here, the driver may know of a container that we do not, whatever ends this: also the end of the process.
         owed = self._owe(key, self._held(key, container), container.uid)
         try:
-            grant = await protocol.admit(path, ask, SECONDS)
+            grant = await protocol.admit(path, ask, self._seconds)
         except RefusedError:
             self._settle(owed)
             self._changed()
@@ -164,7 +167,8 @@ class Admissions:
         self._store.set_portions(key, {**held.portions, container.uid: portion})
         self._settle(owed)
         self._save()
-        await protocol.add(path, Start(container.cgroup, container.pod, container.own_name, container.uid), SECONDS)
+        start = Start(container.cgroup, container.pod, container.own_name, container.uid)
+        await protocol.add(path, start, self._seconds)
 
     def _ask(self, key: str, container: RuntimeContainer) -> Ask:
         held = self._held(key, container)
@@ -229,7 +233,7 @@ class Admissions:
                 async with self._turns[driver]:  # containers that start come in between
                     if each not in self._store.removals:
                         continue  # it was being admitted, and has started
-                    await protocol.remove(self._registry.endpoint(driver), end, SECONDS)
+                    await protocol.remove(self._registry.endpoint(driver), end, self._seconds)
             except CciError as error:
                 if each not in self._late:
                     logger.warning("CCI driver has not removed container", driver=driver, problem=str(error))

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from allocator import GATES, Features
 from allocator.tools import JSON
-from extender.config.settings import Settings
+from extender.config.settings import ParameterKind, Settings
 from extender.config.sources import ENVIRONMENT_PREFIX, SettingsError, keys, load, variable
 from extender.faces.http.endpoints.scheduler_verbs import VERBS
 from extender.kube.connection.transport import HttpRequest
@@ -47,6 +47,15 @@ def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
 )
 def test_prefix_is_kept_without_its_last_slash(text: str, expected: str) -> None:
     assert load(text).server.prefix == expected
+
+
+def test_a_kind_of_parameters_has_pythons_names_in_python_and_camel_case_in_files() -> None:
+    made = ParameterKind(api_version="gpu.example.com/v1", kind="Needs", resource="needs")
+    assert (made.group, made.namespaced) == ("gpu.example.com", True)
+    file = "controllers: [{name: a.b, url: 'http://localhost:1', parameters: [{%s: g/v1, kind: K, resource: ks}]}]"
+    assert load(file % "apiVersion").controllers[0].parameters[0].api_version == "g/v1"
+    with pytest.raises(SettingsError, match=r"parameters\.0\.api_version|parameters\[0\]\.api_version"):
+        load(file % "api_version")
 
 
 def test_feature_gates_have_their_kubernetes_names() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Event
 
 from extender.node.cci import Ask, End, Grant, RefusedError, Start, serving
+from extender.node.cci.admissions import SECONDS
 from extender.node.topology import Cpu, Topology
 from tests.extender.node.compute_scenes import Node, connected
 from tests.kit.nri_runtime import FakeRuntime
@@ -64,12 +65,14 @@ class Scripted:
 
 
 @asynccontextmanager
-async def running(folder: Path, runtime: FakeRuntime, *drivers: Scripted) -> AsyncIterator[Node]:
+async def running(
+    folder: Path, runtime: FakeRuntime, *drivers: Scripted, seconds: float = SECONDS
+) -> AsyncIterator[Node]:
     """A node part that was just started, and follows the runtime; the drivers run already."""
     async with AsyncExitStack() as stack:
         for each in drivers:
             await stack.enter_async_context(serving(each, folder / "cci"))
-        node = Node.started(folder, EIGHT)
+        node = Node.started(folder, EIGHT, seconds)
         await node.manager.registry.look()
         await stack.enter_async_context(connected(node, runtime, folder))
         yield node

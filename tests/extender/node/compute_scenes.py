@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from extender.node.cci.admissions import CciMetrics
+from extender.node.cci.admissions import SECONDS, CciMetrics
 from extender.node.cdi import CdiFolder
 from extender.node.compute import CPU_DRIVER, MEMORY_DRIVER, ComputeDriver, ComputeManager, compute_drivers
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters
@@ -32,10 +32,10 @@ class Node:
     metrics: CciMetrics
 
     @classmethod
-    def started(cls, folder: Path, machine: Topology = MACHINE) -> "Node":
+    def started(cls, folder: Path, machine: Topology = MACHINE, seconds: float = SECONDS) -> "Node":
         store, metrics = ResourceStore(machine.numbers - {0}), CciMetrics(CollectorRegistry())
         store.load(folder / "state")
-        manager = ComputeManager(machine, store, folder / "state", folder / "cci", metrics)
+        manager = ComputeManager(machine, store, folder / "state", folder / "cci", metrics, seconds)
         cpus, memory = compute_drivers(
             machine, {0}, manager, (CdiFolder(folder / "cdi", CPU_DRIVER), CdiFolder(folder / "cdi", MEMORY_DRIVER))
         )

@@ -199,6 +199,15 @@ async def test_a_driver_that_hangs_holds_up_its_own_containers_and_is_told_to_fo
         assert runtime.cpus()["next"] == "1"
 
 
+async def test_how_long_a_container_waits_for_its_driver_is_set(folder: Path) -> None:
+    driver, runtime = Scripted(), FakeRuntime()
+    async with running(folder, runtime, driver, seconds=0.2) as node:
+        cdi = await given(node, "a", "cpu-1", driver=DRIVER)
+        driver.hanging.clear()
+        with pytest.raises(AssertionError, match=r"CCI driver one\.example\.com has not answered within 0\.2 s"):
+            await runtime.create("own", *cdi)
+
+
 async def test_an_unknown_driver_is_named_with_those_that_there_are(folder: Path) -> None:
     async with running(folder, FakeRuntime(), Scripted()) as node:
         words = (

@@ -1,7 +1,6 @@
 """Containers with claims run on the CPUs of their claims, and all others on the rest."""
 
 import asyncio
-import json
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import pytest
 
 from extender.kube.connection.credentials import Origin
 from extender.node.compute import CPU_DRIVER
-from extender.node.compute_running import ComputeError, Places, check_cpu_manager, check_reserved, recover, run_compute
+from extender.node.compute_running import ComputeError, Places, check_managers, check_reserved, recover, run_compute
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
 from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology
@@ -212,29 +211,39 @@ async def test_a_damaged_store_is_set_aside_and_filled_from_the_claims_that_are_
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("file", "text", "problem"),
     [
-        (json.dumps({"policyName": "static"}), "the kubelet's CPU manager has the policy static, and would move"),
-        ("{", "cannot be read, so the policy of the kubelet's CPU manager is not known"),
+        (
+            "cpu_manager_state",
+            '{"policyName": "static"}',
+            "kubelet's CPU manager has the policy static, and would move",
+        ),
+        ("cpu_manager_state", "{", "cannot be read, so the policy of the kubelet's CPU manager is not known"),
+        ("memory_manager_state", '{"policyName": "Static"}', "set memoryManagerPolicy to None in the kubelet's"),
+        ("memory_manager_state", "[]", "cannot be read, so the policy of the kubelet's memory manager is not known"),
     ],
 )
-def test_a_kubelet_that_gives_cpus_away_itself_is_refused(tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / "cpu_manager_state").write_text(text)
+def test_a_kubelet_that_gives_cpus_or_memory_away_itself_is_refused(
+    tmp_path: Path, file: str, text: str, problem: str
+) -> None:
+    (tmp_path / file).write_text(text)
     with pytest.raises(ComputeError, match=problem):
-        check_cpu_manager(tmp_path)
+        check_managers(tmp_path)
 
 
-@pytest.mark.parametrize("text", [None, json.dumps({"policyName": "none"})])
-def test_a_kubelet_without_a_policy_is_accepted(tmp_path: Path, text: str | None) -> None:
-    if text:
-        (tmp_path / "cpu_manager_state").write_text(text)
-    check_cpu_manager(tmp_path)
+@pytest.mark.parametrize("has_files", [False, True])
+def test_a_kubelet_without_policies_is_accepted(tmp_path: Path, *, has_files: bool) -> None:
+    if has_files:
+        (tmp_path / "cpu_manager_state").write_text('{"policyName": "none"}')
+        (tmp_path / "memory_manager_state").write_text('{"policyName": "None"}')
+    check_managers(tmp_path)
 
 
 async def test_a_port_for_metrics_that_is_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
-        places = Places(*(tmp_path / each for each in ("kubelet", "cdi", "state", "nri", "cci")))
+        kubelet, cdi, state, nri, cci = (tmp_path / each for each in ("kubelet", "cdi", "state", "nri", "cci"))
+        places = Places(kubelet, cdi, state, nri, cci)
         with pytest.raises(ComputeError, match=f"--metrics-port {port}: Address already in use"):
             await run_compute(Origin(), "node-1", MACHINE, {0}, places, port)
 

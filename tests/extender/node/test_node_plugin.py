@@ -120,16 +120,18 @@ async def test_shares_of_a_device_have_names_of_their_own(folder: Path) -> None:
         assert len({name for each in devices for name in each.cdi_device_ids}) == 3
 
 
-async def test_parameters_of_the_claim_count_more_than_those_of_the_class(folder: Path) -> None:
+async def test_all_parameters_of_class_and_claim_reach_the_container(folder: Path) -> None:
     config = (
         opaque({"mode": "claim"}, "gpu"),
+        opaque({"clock": 2}),
         opaque({"mode": "class"}, source="FromClass"),
         opaque({"mode": "other request"}, "other"),
         opaque({"mode": "other driver"}, driver="nic.example.com"),
     )
     async with running(folder, memory_api(claim("a", result("gpu-0"), config=config))) as sockets:
         await prepare(sockets.plugin, named("a"))
-        assert 'DEVICE_PARAMETERS_GPU={"mode": "claim"}' in variables(folder)
+        told = 'DEVICE_PARAMETERS_GPU=[{"mode": "class"}, {"mode": "claim"}, {"clock": 2}]'
+        assert told in variables(folder)
 
 
 @pytest.mark.parametrize(
