@@ -9,13 +9,13 @@ CPUs of one core of one socket.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import product
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from allocator import MAX_CONSTRAINTS, MAX_RESULTS, InvalidObjectError, Problem
+from allocator import MAX_CONSTRAINTS, MAX_RESULTS, ClaimSpec, InvalidObjectError, Problem
 from allocator.model.optional import OPTIONAL_REQUESTS
 from allocator.tools import Fields, dns_subdomain, hint, shown
 from extender.kube.encoding import loads
@@ -33,6 +33,8 @@ _KEYS: Final = (CORES, *_LISTS, DRIVER)
 _RANGE: Final = re.compile(r"(?P<least>[1-9][0-9]{0,3})(?:-(?P<most>[1-9][0-9]{0,3}))?", re.ASCII)
 _EXCLUSIVE, _SHARED = "EXCLUSIVE", "SHARED"
 _THREADS: Final = 2
+_CORE_CPU: Final = 1000
+"""Thousandths."""
 
 
 class Need(Enum):
@@ -567,3 +569,56 @@ def _annotated(obj: Object, optional: str) -> Object:
     annotations = metadata.get("annotations") or {}
     names = ",".join(filter(None, (annotations.get(OPTIONAL_REQUESTS), optional)))
     return {**obj, "metadata": {**metadata, "annotations": {**annotations, OPTIONAL_REQUESTS: names}}}
+
+
+class Cores(NamedTuple):
+    """How many cores claims take for themselves: at least, and where more are free."""
+
+    least: int = 0
+    most: int = 0
+
+
+def cores_of(specs: Iterable[ClaimSpec]) -> Cores:
+    """The cores that claims take for themselves. Cores that keep their siblings free count without these."""
+    found = list(map(_cores, specs))
+    return Cores(sum(each.least for each in found), sum(each.most for each in found))
+
+
+def _cores(spec: ClaimSpec) -> Cores:
+    texts = (each.opaque.parameters for each in spec.configs if each.opaque.driver == CLASS)
+    own = [loads(text.encode(errors="surrogatepass")) for text in texts]
+    groups = [group for each in own if isinstance(each, dict) and CORES in each for group in _readable(each)]
+    if groups:
+        alone = [each for each in groups if not each.is_shared]
+        return Cores(sum(each.least for each in alone), sum(each.most for each in alone))
+    counts = {
+        request.name: min(each.count if each.device_class == CLASS else 0 for each in request.alternatives)
+        for request in spec.requests
+    }
+    return Cores(sum(n for name, n in counts.items() if name not in spec.optional), sum(counts.values()))
+
+
+def _readable(parameters: Object) -> tuple[CoreGroup, ...]:
+    fields = Fields(parameters, "", [])
+    groups = read_parameters(fields)
+    return () if fields.problems else groups
+
+
+def too_little_cpu(cpu: int, cores: Cores) -> str:
+    """What is wrong with a pod that requests less CPU than its claims take; empty: nothing.
+
+    Args:
+        cpu: what the scheduler reserves for the pod, in thousandths of a core.
+        cores: of its claims.
+    """
+    if cpu >= _CORE_CPU * cores.least:
+        return ""
+    asked = f"its claims take {cores.least} CPUs, and its containers request cpu {cpu / _CORE_CPU:g}"
+    return f"{asked}: the scheduler gives the others to other pods, too; write cpu {cores.least}"
+
+
+def too_much_cpu(cpu: int, cores: Cores) -> str:
+    """What is wrong with a container that requests more CPU than the claims that it names take; empty: nothing."""
+    if not cores.most or cpu <= _CORE_CPU * cores.most:
+        return ""
+    return f"cpu {cpu / _CORE_CPU:g} is requested, and the container runs on the {cores.most} CPUs of its claims alone"

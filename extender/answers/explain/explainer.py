@@ -24,6 +24,7 @@ from extender.answers.explain.pod_claims import (
     resource_advice,
     with_claims_made,
 )
+from extender.cluster.compute_claims import CLASS, cores_of, too_little_cpu
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import POD_CLAIM_NAME, ClaimObject, is_immediate, mode_problem, priority_of
 from extender.cluster.objects.pods import Pod
@@ -34,7 +35,7 @@ from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.held_devices import awaits_kept, found_on, held_for_nominated
 from extender.framework.plugin import Check, Lacking, Refusal, Refused
-from extender.framework.pods.claims import Blocked, bound_pod
+from extender.framework.pods.claims import Blocked, bound_pod, named_claims
 from extender.framework.pods.extended_resources.requests import in_words, request_words
 from extender.framework.pods.extended_resources.special_claim import without_devices
 from extender.framework.pods.stand_in import is_open, stand_in
@@ -149,6 +150,7 @@ class Explainer:
         made = [f"claim {name} is not made from its template yet" for name in waiting]
         if admission.special and found.verdict is Conclusion.FITS:
             made.append(f"on a node without a device plugin, the special claim is not made: {admission.special}")
+        made += filter(None, [_conflict_about_cores(pod, snapshot)])
         if admission.unread:
             made.append(f"what the API server says of the pod can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
@@ -255,6 +257,16 @@ class Explainer:
         claims = {str(key): self.snapshot.claims[key].claim for key in claim_keys(pod) if key in self.snapshot.claims}
         found = pod_findings([] if bound is None else [bound], claims, {} if node is None else {node.name: node})
         return [each.message.partition(": ")[2] for each in found]
+
+
+def _conflict_about_cores(pod: Pod, snapshot: Snapshot) -> str:
+    """What is wrong if a pod requests less CPU than its claims take, and devices do not say so themselves; or empty."""
+    cores = cores_of(each.claim.spec for _, each in named_claims(pod, snapshot))
+    if not cores.least:
+        return ""
+    slices = (each for each in snapshot.inventory.slices.values() if each.pool.driver == CLASS)
+    takes_of_node = any(device.node_resources for each in slices for device in each.devices)
+    return "" if takes_of_node else too_little_cpu(pod.cpu, cores)
 
 
 def _refused(pod: Pod, waiting: Sequence[str], admission: Admission) -> Explanation | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from allocator import Claim, ClaimTemplate, Features, Inventory, Slice
+from allocator import Claim, ClaimSpec, ClaimTemplate, Features, Inventory, Slice
 from allocator.model.json import (
     CONTROLLER,
     IN_SIMULATIONS,
@@ -13,8 +13,9 @@ from allocator.model.json import (
     parameters_ref,
 )
 from allocator.model.optional import OPTIONAL_REQUESTS, optional_problem
-from allocator.tools import did_you_mean, nearest
+from allocator.tools import Fields, did_you_mean, nearest
 from extender.autoscaler.readiness import DRIVERS
+from extender.cluster.compute_claims import cores_of, too_little_cpu, too_much_cpu
 from extender.cluster.objects.claims import (
     ALLOCATION_MODE,
     DEALLOCATION_REQUESTED,
@@ -24,13 +25,22 @@ from extender.cluster.objects.claims import (
     mode_problem,
 )
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GROUP_TOPOLOGY, POLICY
+from extender.cluster.resources import cpu_of, cpu_request
 from extender.faces.commands.convert import judgements_of, refusals
 from extender.faces.commands.options import Output, OutputOption, PathsArgument, command
 from extender.faces.commands.output import print_result, refuse, warn
 from extender.faces.commands.reading import manifests_of
 from extender.framework.cycle import policy_problem
 from extender.kube.resources import CLAIMS, TEMPLATES
-from extender.lab.manifests import FileReport, ManifestObject, duplicates, over_quota, unauthorized
+from extender.lab.manifests import (
+    DEFAULT_NAMESPACE,
+    FileReport,
+    Loaded,
+    ManifestObject,
+    duplicates,
+    over_quota,
+    unauthorized,
+)
 from extender.tools.table import TextTable
 
 _DOMAIN: Final = "dra-extender.dev/"
@@ -78,6 +88,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     warn(*refusals(judgements_of(loaded.objects)))
     warn(*_unusable_pools(loaded.objects), *_unknown_annotations(loaded.documents))
     warn(*_wrong_annotations(loaded.objects), *_misplaced_annotations(loaded.documents))
+    warn(*_conflicts_about_cores(loaded))
     refuse(loaded.problems)
 
 
@@ -133,6 +144,50 @@ def _misplaced_annotations(documents: Iterable[ManifestObject]) -> Iterator[str]
                 if name in _OF_CLAIMS and not is_of_claim:
                     where = f"{each.source}: {each}: {'.'.join(path)}.annotations[{name}]"
                     yield f"{where}: has no effect here; it is for claims, and for spec.metadata of their templates"
+
+
+_PODS: Final = (("spec",), ("spec", "template", "spec"), ("spec", "jobTemplate", "spec", "template", "spec"))
+"""Where an object, or the pods of a workload, have the spec of a pod."""
+
+
+def _conflicts_about_cores(loaded: Loaded) -> Iterator[str]:
+    """Pods that request another CPU than their claims take, unless the devices take it of the node themselves."""
+    claims: dict[tuple[str, str, str], ClaimSpec] = {}
+    for each in loaded.objects:
+        value = each.value.claim if isinstance(each.value, ClaimObject) else each.value
+        if isinstance(value, (Claim, ClaimTemplate)):
+            claims[each.kind, each.namespace, each.name] = value.spec
+        elif isinstance(value, Slice) and any(device.node_resources for device in value.devices):
+            return
+    for each in loaded.documents:
+        for path in _PODS:
+            spec = _at(each.data, path)
+            of_pod = dict(_claims_of(spec, each.namespace or DEFAULT_NAMESPACE, claims))
+            for field, problem in _about_cores(spec, of_pod):
+                yield f"{each.source}: {each}: {'.'.join(path)}.{field}: {problem}"
+
+
+def _claims_of(
+    spec: Mapping[str, object], namespace: str, claims: Mapping[tuple[str, str, str], ClaimSpec]
+) -> Iterator[tuple[str, ClaimSpec]]:
+    """The claims of a pod that are among the manifests, by the name of their entry."""
+    for entry in Fields(spec, "", []).children("resourceClaims"):
+        for kind in (CLAIMS.kind, TEMPLATES.kind):
+            found = claims.get((kind, namespace, entry.text(f"{kind[0].lower()}{kind[1:]}Name")))
+            if found is not None:
+                yield entry.text("name"), found
+
+
+def _about_cores(spec: Mapping[str, object], claims: Mapping[str, ClaimSpec]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the CPU of a pod, each with its field."""
+    if problem := too_little_cpu(cpu_request(spec), cores_of(claims.values())):
+        yield "containers", problem
+    for number, each in enumerate(Fields(spec, "", []).children("containers") if claims else ()):
+        resources = each.child("resources")
+        named = {entry.text("name") for entry in resources.children("claims")}
+        cpu = cpu_of(resources.mapping("requests")) or cpu_of(resources.mapping("limits")) or 0
+        if problem := too_much_cpu(cpu, cores_of(found for name, found in claims.items() if name in named)):
+            yield f"containers[{number}].resources", problem
 
 
 def _at(data: object, path: Iterable[str]) -> Mapping[str, object]:
