@@ -365,12 +365,17 @@ TIED: Final = {"DaemonSet": "{} runs it on this node", "Node": "it is a static p
 
 
 def as_planned(pod: Pod, fork: Snapshot) -> tuple[Pod, Snapshot]:
+    """The pod as plans judge it: as `with_claims`, and a pod of a gang alone."""
+    pod, fork = with_claims(pod, fork)
+    return replace(pod, gang=None), fork
+
+
+def with_claims(pod: Pod, fork: Snapshot) -> tuple[Pod, Snapshot]:
     """The pod with the names of its claims, and the cluster with those that are not made from their templates yet.
 
-    A pod that runs somewhere, and is asked about without a node, is to move: first its devices are free again. A pod of
-    a gang is judged alone.
+    A pod that runs somewhere, and is asked about without a node, is to move: first its devices are free again.
     """
-    pod, known = replace(refreshed(pod, fork), gang=None), fork.pod(pod.uid)
+    pod, known = refreshed(pod, fork), fork.pod(pod.uid)
     if known is not None and known.node_name and not pod.node_name:
         fork = without_pods(fork, [known])
     for reference in pod.claims:

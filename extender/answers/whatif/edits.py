@@ -38,7 +38,7 @@ from extender.framework.pods.claims import named_claims
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.planning.kube_scheduler import DEFAULT_SCHEDULER
-from extender.planning.planner import TIED, as_planned, unbound
+from extender.planning.planner import TIED, unbound, with_claims
 from extender.planning.templates.blueprints import Blueprint, learned, with_new_node
 from extender.planning.templates.catalog import HOSTNAME, OF_KUBERNETES, Supply
 from extender.plugins.preemption.evictions import budgets_covering
@@ -445,9 +445,8 @@ class EditRequest(Edit):
             text = unknown_pod(self.pod, fork.snapshot.pods) if pod is None else f"pod {self.pod} is not pending"
             fork.problems.append(Problem(f"{self.at}.pod", text))
             return
-        gang = pod.gang
-        pod, snapshot = as_planned(pod, fork.snapshot)
-        fork.snapshot = snapshot.with_pod(replace(pod, gang=gang))
+        pod, snapshot = with_claims(pod, fork.snapshot)
+        fork.snapshot = snapshot.with_pod(pod)
         found = self._edited(pod, fork.snapshot)
         if isinstance(found, Problem):
             fork.problems.append(found)

@@ -187,9 +187,8 @@ async def _place(
     reasons = choice.rejections(pod)
     names = [name for name in nodes if name not in reasons] if reasons else nodes
     try:
-        if pod.gang is not None:
-            await service.background.prepare(pod)
-            pod = refreshed(pod, cluster.state.snapshot)
+        await service.background.prepare(pod)
+        pod = refreshed(pod, cluster.state.snapshot)
         if reason := await _unmade(pod, cluster):
             return Placement(str(pod), reason=reason, waits_for=PendingReason.CLAIMS)
         args = FilterArgs(pod, names)
