@@ -8,7 +8,7 @@ from extender.kube.api import Api, ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS, QUOTAS
 from tests.kit.controlplane.extended import SPECIAL, box
 from tests.kit.objects.manifests import claim, pod, request, requests
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import resource_quota
 
 SERVED: Final = "quota-gpu"
 """A class that serves an extended resource."""
@@ -23,10 +23,6 @@ IMPLICIT_PLAIN: Final = f"deviceclass.resource.kubernetes.io/{PLAIN}"
 GPUS: Final = f"{SERVED}.deviceclass.resource.k8s.io/devices"
 NICS: Final = f"{PLAIN}.deviceclass.resource.k8s.io/devices"
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
-
-
-def quota(namespace: str, hard: dict[str, str], name: str = "quota", **spec: Any) -> RawObject:
-    return api_object("ResourceQuota", name, namespace=namespace, spec={"hard": hard, **spec})
 
 
 def asking(name: str, *asked: RawObject) -> RawObject:
@@ -91,7 +87,10 @@ class Case:
     spec: RawObject | None = None
 
     def quotas(self, namespace: str) -> list[RawObject]:
-        return [quota(namespace, each, f"quota-{i}", **(self.spec or {})) for i, each in enumerate(self.hard)]
+        return [
+            resource_quota(each, namespace=namespace, name=f"quota-{i}", **(self.spec or {}))
+            for i, each in enumerate(self.hard)
+        ]
 
 
 CASES: Final[dict[str, Case]] = {

@@ -14,7 +14,7 @@ from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import PRIORITIES, Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.definitions import DEVICE_QUOTA
-from tests.kit.controlplane.device_quotas import quota, says
+from tests.kit.controlplane.device_quotas import says
 from tests.kit.controlplane.driver import Driver, driver
 from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.scenario import bound, by_name, findings, rejection
@@ -22,6 +22,7 @@ from tests.kit.controlplane.service import running_extender
 from tests.kit.controlplane.verbs import Verbs, connect_verbs
 from tests.kit.objects.manifests import claim, claim_spec, is_bound, pod, priority_class
 from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import quota
 
 RACES: Final = 200
 PLACES: Final = ("site-0", "site-1")
@@ -77,7 +78,7 @@ class TestScheduled:
     ) -> None:
         await gpu.publish("site-0", sized("80Gi", "80Gi", "80Gi"))
         limit = {**GPU, "deviceClassName": gpu.name}
-        made = await client.create(DEVICE_QUOTAS, quota(namespace, limit))
+        made = await client.create(DEVICE_QUOTAS, quota(limit, namespace=namespace))
         first = await asks(client, namespace, "first", gpu.name)
         assert await bound(client, first) == "site-0"
         second = await asks(client, namespace, "second", gpu.name)
@@ -102,7 +103,7 @@ class TestScheduled:
         await gpu.publish("site-0", sized("80Gi", "80Gi"))
         await gpu.publish("site-1", sized("10Gi"))
         limit = {"name": "gpu", "deviceClassName": gpu.name, "capacity": {"memory": "100Gi"}}
-        made = await client.create(DEVICE_QUOTAS, quota(namespace, limit))
+        made = await client.create(DEVICE_QUOTAS, quota(limit, namespace=namespace))
         nodes = [await bound(client, await asks(client, namespace, name, gpu.name)) for name in ("a", "b")]
         assert sorted(nodes) == ["site-0", "site-1"], "two of 80Gi would be too much"
         third = await asks(client, namespace, "c", gpu.name)
@@ -116,7 +117,7 @@ class TestScheduled:
         await gpu.publish("site-1", sized("10Gi", "10Gi"))
         big = f'device.capacity["{gpu.name}"].memory.compareTo(quantity("40Gi")) >= 0'
         limit = {"name": "big", "selectors": [{"cel": {"expression": big}}], "devices": 1}
-        await client.create(DEVICE_QUOTAS, quota(namespace, limit))
+        await client.create(DEVICE_QUOTAS, quota(limit, namespace=namespace))
         nodes = [await bound(client, await asks(client, namespace, name, gpu.name)) for name in ("a", "b", "c")]
         assert nodes.count("site-0") <= 1
         assert await rejection(client, await asks(client, namespace, "d", gpu.name), about="device quota gold")
@@ -126,7 +127,7 @@ class TestScheduled:
     ) -> None:
         await gpu.publish("site-0", sized("80Gi"))
         broken = {"name": "big", "selectors": [{"cel": {"expression": "device."}}], "devices": 1}
-        await client.create(DEVICE_QUOTAS, quota(namespace, broken))
+        await client.create(DEVICE_QUOTAS, quota(broken, namespace=namespace))
         key = await asks(client, namespace, "a", gpu.name)
         assert "device quota gold can't be read: " in await rejection(client, key)
         await client.delete(DEVICE_QUOTAS, ObjectKey(namespace, "gold"))
@@ -139,7 +140,9 @@ class TestKept:
     ) -> None:
         """The pods of the gang are tried by hand, and not bound: their devices stay kept."""
         await gpu.publish("site-0", sized(*["80Gi"] * 8))
-        made = await client.create(DEVICE_QUOTAS, quota(namespace, {**GPU, "deviceClassName": gpu.name, "devices": 4}))
+        made = await client.create(
+            DEVICE_QUOTAS, quota({**GPU, "deviceClassName": gpu.name, "devices": 4}, namespace=namespace)
+        )
         gang = [await self._member(client, namespace, f"member-{number}", gpu.name) for number in range(4)]
         await verbs.wait_in_step(client)
         for each in gang:
@@ -183,9 +186,9 @@ class TestBorrowed:
         """Although another pod of lower priority has a device, too."""
         await gpu.publish("site-0", sized("80Gi", "80Gi"))
         limit = {**GPU, "deviceClassName": gpu.name}
-        await client.create(DEVICE_QUOTAS, quota(namespace, {**limit, "devices": 2}, cohort=namespace))
+        await client.create(DEVICE_QUOTAS, quota({**limit, "devices": 2}, namespace=namespace, cohort=namespace))
         lent = await client.create(
-            DEVICE_QUOTAS, quota(neighbor, {**limit, "devices": 0}, cohort=namespace, borrowing=True)
+            DEVICE_QUOTAS, quota({**limit, "devices": 0}, namespace=neighbor, cohort=namespace, borrowing=True)
         )
         at_once = {"terminationGracePeriodSeconds": 0}
         own = await asks(client, namespace, "own", gpu.name, **at_once)
@@ -227,7 +230,7 @@ class TestReplicas:
         async with driver(client, verbs, f"race.{namespace}.example.com") as gpu:
             for node in PLACES:
                 await gpu.publish(node, sized("80Gi"))
-            await client.create(DEVICE_QUOTAS, quota(namespace, {**GPU, "deviceClassName": gpu.name}))
+            await client.create(DEVICE_QUOTAS, quota({**GPU, "deviceClassName": gpu.name}, namespace=namespace))
             winners = [await self._race(client, namespace, gpu.name, both, number) for number in range(RACES)]
         assert set(winners) <= {0, 1}
         assert winners.count(1) > RACES / 2, "a race without a winner is rare"

@@ -11,11 +11,12 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, Resource
 from tests.kit.controlplane.client import Client, Condition, key_of
 from tests.kit.controlplane.definitions import DEVICE_QUOTA, defined
-from tests.kit.controlplane.device_quotas import quota, says
+from tests.kit.controlplane.device_quotas import says
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import bound, by_name, rejection
 from tests.kit.controlplane.service import Extender
 from tests.kit.objects.manifests import claim, claim_spec, is_bound, pod
+from tests.kit.objects.quotas import quota
 from tests.kit.waiting import wait_for_answer
 
 ROLES: Final = Resource("ClusterRole", "clusterroles", "rbac.authorization.k8s.io", ("v1",), namespaced=False)
@@ -56,7 +57,7 @@ async def test_a_definition_limits_once_it_is_there_and_no_longer_when_it_is_gon
     await gpu.publish("site-0", [{"name": "gpu-0"}, {"name": "gpu-1"}])
     assert await bound(client, await asks(client, namespace, "before", gpu)) == "site-0"
     async with defined(client, DEVICE_QUOTA):
-        made = await client.create(DEVICE_QUOTAS, quota(namespace, one(gpu)))
+        made = await client.create(DEVICE_QUOTAS, quota(one(gpu), namespace=namespace))
         await noticed(client, DEVICE_QUOTAS, key_of(made), says("gpu 1/1"))
         waiting = await asks(client, namespace, "waiting", gpu)
         assert "device quota gold: limit gpu allows 1 device" in await rejection(client, waiting)
@@ -77,7 +78,7 @@ async def test_without_the_right_to_list_quotas_nothing_is_decided_and_the_reaso
         assert (await readiness(site, lambda text: text.endswith("\nok\n"))).endswith("ok\n")
         await noticed(client, PODS, key, is_bound)
     async with defined(client, DEVICE_QUOTA):
-        made = await client.create(DEVICE_QUOTAS, quota(namespace, one(gpu)))
+        made = await client.create(DEVICE_QUOTAS, quota(one(gpu), namespace=namespace))
         await noticed(client, DEVICE_QUOTAS, key_of(made), says("gpu 1/1"))
 
 

@@ -19,7 +19,6 @@ from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.controllers import entry, licensing, serving_with
 from tests.kit.controlplane.definitions import DEVICE_QUOTA
-from tests.kit.controlplane.device_quotas import quota
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.pair import pair
@@ -38,6 +37,7 @@ from tests.kit.objects.manifests import (
     resource_slice,
     template,
 )
+from tests.kit.objects.quotas import quota
 from tests.kit.waiting import answers_during, wait_for_answer
 
 MOST: Final = "20"
@@ -128,7 +128,7 @@ class TestForWantOfCpu:
         self, client: Client, namespace: str, neighbor: str, gpu: Driver, important: str, busy: list[str]
     ) -> None:
         limit = {"name": "gpu", "deviceClassName": gpu.name, "devices": 0}
-        await client.create(DEVICE_QUOTAS, quota(namespace, limit))
+        await client.create(DEVICE_QUOTAS, quota(limit, namespace=namespace))
         await client.create(CLAIMS, claim(namespace, "own", claim_spec(1, gpu.name)))
         key = await start(client, namespace, "own", by_name("own"), cpu=MOST, priorityClassName=important)
         assert await rejection(client, key, about="Insufficient cpu")
@@ -159,7 +159,9 @@ class TestForWantOfDevices:
         devices = [{"name": f"gpu-{n}", "attributes": {"large": {"bool": True}}} for n in range(2)]
         there = await self._held(client, neighbor, gpu, devices)
         large = [{"cel": {"expression": f'device.attributes["{gpu.name}"].large'}}]
-        await client.create(DEVICE_QUOTAS, quota(namespace, {"name": "large", "selectors": large, "devices": 0}))
+        await client.create(
+            DEVICE_QUOTAS, quota({"name": "large", "selectors": large, "devices": 0}, namespace=namespace)
+        )
         await client.create(TEMPLATES, template(namespace, "gpu", claim_spec(1, gpu.name)))
         keys = [
             await start(client, namespace, f"p-{n}", by_template("gpu"), priorityClassName=important) for n in range(3)
@@ -230,7 +232,7 @@ async def test_a_namespace_evicts_no_more_pods_than_its_quota_lets_it_use(
     client: Client, plane: ControlPlane, namespace: str, neighbor: str, fleet: Sequence[str], important: str
 ) -> None:
     limit = {"name": "gpu", "deviceClassName": DEVICE_CLASS, "devices": 1}
-    await client.create(DEVICE_QUOTAS, quota(namespace, limit))
+    await client.create(DEVICE_QUOTAS, quota(limit, namespace=namespace))
     async with pair(client, plane, "greedy") as ours:
         devices = len(fleet) * len(GPUS)
         await running(client, neighbor, devices, ours.name)

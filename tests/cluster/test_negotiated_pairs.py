@@ -15,12 +15,13 @@ from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.controllers import Licensing, entry, licensing, serving_with
 from tests.kit.controlplane.definitions import DEVICE_QUOTA
-from tests.kit.controlplane.device_quotas import quota, says
+from tests.kit.controlplane.device_quotas import says
 from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.pair import pair
 from tests.kit.controlplane.scenario import bound, rejection
 from tests.kit.licensing import CLOSED, taken
 from tests.kit.objects.manifests import is_bound, pod
+from tests.kit.objects.quotas import quota
 from tests.kit.waiting import wait_for_answer
 
 pytestmark = pytest.mark.usefixtures("nodes")
@@ -81,7 +82,7 @@ async def test_quota_on_licenses_limits_and_pods_that_wait_allocate_nothing(
     client: Client, namespace: str, licenses: Licensing
 ) -> None:
     limit = {"name": "seats", "deviceClassName": licenses.name, "devices": 2}
-    await client.create(DEVICE_QUOTAS, quota(namespace, limit))
+    await client.create(DEVICE_QUOTAS, quota(limit, namespace=namespace))
     await client.wait_for(DEVICE_QUOTAS, ObjectKey(namespace, "gold"), says("seats 0/2"))
     keys = await add_pods(client, licenses, namespace, *(f"p{number}" for number in range(5)))
     await client.wait_for(DEVICE_QUOTAS, ObjectKey(namespace, "gold"), says("seats 2/2"))

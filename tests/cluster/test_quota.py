@@ -8,7 +8,7 @@ import pytest
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, TEMPLATES
 from extender.lab.api import MemoryApi
-from tests.cluster.quota_cases import CASES, PLAIN, RESOURCE, SERVED, Case, created, quota, used
+from tests.cluster.quota_cases import CASES, PLAIN, RESOURCE, SERVED, Case, created, used
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, Condition
 from tests.kit.controlplane.components import ControlPlane, Options
@@ -18,6 +18,7 @@ from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.scenario import GPUS, bound, by_template, event, held
 from tests.kit.controlplane.verbs import Verbs
 from tests.kit.objects.manifests import claim, claim_spec, device_class, pod, template
+from tests.kit.objects.quotas import resource_quota
 from tests.kit.servers.memory import memory_api
 
 
@@ -91,7 +92,7 @@ class TestUsersSee:
         """Make the quota, or change it, and wait until it counts."""
         key = ObjectKey(namespace, "quota")
         if (await client.select(QUOTAS, namespace, {})) == ():
-            await client.create(QUOTAS, quota(namespace, hard))
+            await client.create(QUOTAS, resource_quota(hard, namespace=namespace))
         else:
             await client.patch(QUOTAS, key, {"spec": {"hard": hard}})
         await client.wait_for(QUOTAS, key, lambda obj: bool(obj) and (obj or {}).get("status", {}).get("hard") == hard)

@@ -32,7 +32,6 @@ from tests.kit.controlplane.binaries import find_binaries
 from tests.kit.controlplane.client import NAMESPACES, PRIORITIES, Client, connect, key_of
 from tests.kit.controlplane.components import ALL_VERSIONS, START_SECONDS, ControlPlane, control_plane
 from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
-from tests.kit.controlplane.device_quotas import quota
 from tests.kit.controlplane.replicas import Replica, flushed, leader, running_replicas
 from tests.kit.controlplane.scenario import by_template, findings
 from tests.kit.objects.manifests import (
@@ -47,6 +46,7 @@ from tests.kit.objects.manifests import (
     template,
 )
 from tests.kit.objects.manifests import namespace as a_namespace
+from tests.kit.objects.quotas import quota
 from tests.kit.waiting import pause, wait_for_answer
 
 LOOK_SECONDS: Final = 0.2
@@ -462,7 +462,7 @@ async def _furnish(client: Client, namespace: str, name: str, kind: Kind, node: 
     await client.create(TEMPLATES, template(namespace, name, claim_spec(1, name)))
     if kind.limit is not None:
         limit = {"name": "devices", "deviceClassName": name, "devices": kind.limit}
-        await client.create(DEVICE_QUOTAS, quota(namespace, limit, name=name))
+        await client.create(DEVICE_QUOTAS, quota(limit, namespace=namespace, name=name))
 
 
 async def _clear(client: Client, namespace: str, names: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.tools.intake import Budget
 from tests.extender.kube.live_scenes import following, make_claim
 from tests.kit.clusters import local_slice, solver
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota
 from tests.kit.servers.transport import FakeApi
 from tests.kit.virtualtime import elapse, run
 
@@ -68,9 +68,7 @@ async def _scraped() -> str:
     fake.put(SLICES, local_slice("a"))
     async with following(fake, state) as live:
         await elapse(1)
-        limits = [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]
-        quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits})
-        state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota))
+        state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota(limited(devices=1))))
         settings = Settings()
         extender = make_extender(live.api, state, solver(), settings, around=Surroundings(live))
         registry = extender.service.metrics.registry

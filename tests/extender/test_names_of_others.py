@@ -31,9 +31,10 @@ from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.extender.kube.access_scenes import ApiServer
 from tests.kit.clusters import GPU, NOW, Cluster, Object, app_over, claim, local_slice, node, pod, solver
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota
 from tests.kit.virtualtime import elapse, in_virtual_time, run
 
+ONE_GPU = limited(devices=1)
 LYNX, IBEX = "lynx", "ibex"
 OTHER = {LYNX: IBEX, IBEX: LYNX}
 NODES = ("n0", "n1")
@@ -82,12 +83,10 @@ clusters = st.lists(tenants, min_size=2, max_size=7).map(
 )
 
 
-def quota(namespace: str) -> Object:
-    limits = [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]
-    spec = {"cohort": "zoo", "limits": limits}
-    return api_object(
-        "DeviceQuota", f"{namespace}-quota", namespace=namespace, metadata={"uid": namespace[0]}, spec=spec
-    )
+def quota_of(namespace: str) -> Object:
+    made = quota(ONE_GPU, name=f"{namespace}-quota", namespace=namespace, cohort="zoo")
+    made["metadata"]["uid"] = namespace[0]
+    return made
 
 
 @dataclass
@@ -99,9 +98,9 @@ class Scene:
     answers: list[tuple[str, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, found: list[Tenant], *, limited: bool = False) -> "Scene":
+    def of(cls, found: list[Tenant], *, has_quotas: bool = False) -> "Scene":
         pools = [each for name in NODES for each in (node(name), local_slice(name, 2))]
-        quotas = [quota(namespace) for namespace in OTHER] if limited else []
+        quotas = [quota_of(each) for each in OTHER] if has_quotas else []
         cluster = Cluster.of(GPU, *pools, *quotas, *(each for tenant in found for each in tenant.objects))
         loop = asyncio.get_running_loop()
         timed = replace(solver(), clock=loop.time)
@@ -157,7 +156,7 @@ def test_nothing_that_is_written_or_answered_names_an_object_of_another_namespac
     limited: bool,
 ) -> None:
     async def main() -> list[tuple[str, str]]:
-        scene = Scene.of(found, limited=limited)
+        scene = Scene.of(found, has_quotas=limited)
         for _ in range(3):
             await scene.schedule()
         return await scene.texts()

@@ -8,9 +8,9 @@ import pytest
 
 from extender.framework.victims import Victims
 from tests.extender.pair_scenes import FORMS, PLAIN, Form, Scene
-from tests.extender.plugins.quota.test_device_quota import quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, pod
+from tests.kit.objects.quotas import quota
 
 APART: Final = [
     ("extended resources", "node resources"),

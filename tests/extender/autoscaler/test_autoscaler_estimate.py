@@ -56,7 +56,7 @@ from tests.kit.clusters import (
     request,
     solver,
 )
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import quota
 
 # --- how many -----------------------------------------------------------------------------------------------
 
@@ -99,9 +99,7 @@ def test_what_one_group_can_not_take_the_next_one_does() -> None:
 
 
 def test_a_pod_over_a_device_quota_needs_no_node() -> None:
-    limit = {"name": "gpu", "deviceClassName": "gpu", "devices": 2}
-    quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": [limit]})
-    world = world_of((claim_template("three", request(count=3)), quota), BIG)
+    world = world_of((claim_template("three", request(count=3)), quota()), BIG)
     plan = planned(world, [pod_of("large", "three"), *pods(1, "gpu")], group_of("big"))
     assert added(plan) == {"big": [["p0"]]}
     assert failed(plan) == {"large": "device quota gold: limit gpu allows 2 devices"}

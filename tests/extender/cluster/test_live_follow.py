@@ -25,7 +25,7 @@ from tests.extender.kube.live_scenes import (
     names,
     now,
 )
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
 from tests.kit.virtualtime import elapse, in_virtual_time, run
 
@@ -552,8 +552,7 @@ def test_a_definition_without_the_right_to_list_its_objects_is_named_until_one_o
                 **ALL_VERSIONS,
                 DEVICE_QUOTAS.group: {DEVICE_QUOTAS.versions[0]: frozenset({DEVICE_QUOTAS.plural})},
             }
-            limits = [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]
-            fake.put(DEVICE_QUOTAS, api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits}))
+            fake.put(DEVICE_QUOTAS, quota(limited(devices=1)))
             forbidden = Fault(403, reason="Forbidden", message="cannot list devicequotas")
             fake.fault_for = for_kind(DEVICE_QUOTAS, *[forbidden] * 1000)
             await elapse(61)

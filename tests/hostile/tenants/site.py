@@ -16,12 +16,12 @@ from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.client import NAMESPACES, PRIORITIES, Client
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
-from tests.kit.controlplane.device_quotas import quota
 from tests.kit.controlplane.pair import SHIPPED_NAME
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.kit.controlplane.service import SERVE, SETTINGS, Extender, grant_rights, running_extender
 from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, namespace, priority_class, resource_slice
 from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import quota
 from tests.kit.process import Process
 
 NODES: Final = 20
@@ -67,7 +67,7 @@ async def build(client: Client, ordinary: Sequence[str], hostile: Mapping[str, i
         allowed = hostile[each] if each in hostile else share // len(ordinary)
         if allowed:
             limit: RawObject = {"name": "gpu", "deviceClassName": DEVICE_CLASS, "devices": allowed}
-            await client.create(DEVICE_QUOTAS, quota(each, limit))
+            await client.create(DEVICE_QUOTAS, quota(limit, namespace=each))
 
 
 @asynccontextmanager

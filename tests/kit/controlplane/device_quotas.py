@@ -1,14 +1,6 @@
-"""DeviceQuotas on a control plane, and what their statuses say."""
+"""What the statuses of DeviceQuotas say on a control plane."""
 
-from typing import Any
-
-from extender.kube.api import RawObject
 from tests.kit.controlplane.client import Condition
-from tests.kit.objects.parts import api_object
-
-
-def quota(namespace: str, *limits: RawObject, name: str = "gold", **spec: Any) -> RawObject:
-    return api_object("DeviceQuota", name, namespace=namespace, spec={"limits": list(limits), **spec})
 
 
 def says(summary: str) -> Condition:

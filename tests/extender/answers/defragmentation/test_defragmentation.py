@@ -28,7 +28,7 @@ from tests.kit.clusters import (
     snapshot_of,
     solver,
 )
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import quota
 
 
 def nodes(**devices: int) -> list[Object]:
@@ -139,12 +139,10 @@ def test_the_place_that_one_pod_would_leave_is_no_place_for_another() -> None:
 
 def test_a_pod_in_a_namespace_at_its_quota_moves() -> None:
     """It gives back what it holds before it asks again."""
-    limit = {"name": "gpu", "deviceClassName": "gpu", "devices": 2}
-    quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": [limit]})
     other = waits("p", 2)
     for each in other:
         each["metadata"]["namespace"] = "elsewhere"
-    assert said(advice(*HALF_FULL, quota, *other)) == ["elsewhere/p on a: move ns/x from a to b"]
+    assert said(advice(*HALF_FULL, quota(), *other)) == ["elsewhere/p on a: move ns/x from a to b"]
 
 
 def test_a_pod_of_a_scheduler_that_does_not_call_the_extender_does_not_move() -> None:

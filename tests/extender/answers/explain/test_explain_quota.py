@@ -7,7 +7,7 @@ from extender.answers.explain.output import as_text
 from extender.kube.api import ObjectKey
 from tests.extender.plugins.preemption.scenes import runs
 from tests.kit.clusters import Object, device_class, local_slice, node, pod, snapshot_of, solver
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import quota
 
 LIMITS: list[Object] = [{"deviceClassName": "gpu"}, {"selectors": [{"cel": {"expression": "true"}}]}]
 
@@ -15,8 +15,8 @@ LIMITS: list[Object] = [{"deviceClassName": "gpu"}, {"selectors": [{"cel": {"exp
 def explained(limit: Object, *objects: Object) -> str:
     """The explanation of a pod that asks for a device by an extended resource, where a quota allows none."""
     asking = pod("p", priority=100, resources={"example.com/gpu": "1"})
-    quota = api_object("DeviceQuota", "few", namespace="ns", spec={"limits": [{"name": "all", "devices": 0, **limit}]})
-    cluster = (device_class(extended="example.com/gpu"), node("a"), local_slice("a"), quota, asking, *objects)
+    none = quota({"name": "all", "devices": 0, **limit}, name="few")
+    cluster = (device_class(extended="example.com/gpu"), node("a"), local_slice("a"), none, asking, *objects)
     snapshot = snapshot_of(*cluster)
     return as_text(Explainer.alone(snapshot, solver()).explain(snapshot.pods[ObjectKey("ns", "p")]))
 

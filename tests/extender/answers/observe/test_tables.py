@@ -24,7 +24,7 @@ from tests.kit.clusters import (
     pod,
     taint_rule,
 )
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota
 
 OBJECTS = SHOWN
 
@@ -159,10 +159,8 @@ async def test_quotas_show_what_is_used_of_each_amount(client: AsyncClient, clus
         {"name": "gpus", "deviceClassName": "gpu", "devices": 1},
         {"name": "all", "selectors": [{"cel": {"expression": "true"}}], "devices": 4, "capacity": {"memory": "80Gi"}},
     ]
-    spec = {"limits": limits, "cohort": "research"}
-    cluster.state.apply(
-        Event(EventType.ADDED, DEVICE_QUOTAS, api_object("DeviceQuota", "gpus", namespace="ns", spec=spec))
-    )
+    made = quota(*limits, name="gpus", cohort="research")
+    cluster.state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, made))
     found = await items(client, "/quotas")
     shown = [
         (each["limit"], each["of"], each["counts"], each["hard"], each["used"], each["borrowed"]) for each in found
@@ -471,10 +469,7 @@ async def test_what_can_not_be_asked_is_an_error_that_names_it(client: AsyncClie
 async def test_the_documented_examples_run_and_look_like_the_answers(client: AsyncClient, cluster: Cluster) -> None:
     await ask(client, "filter", asking(pod("p", "wanted"), "b"))
     cluster.state.apply(Event(EventType.ADDED, SLICES, {**local_slice("d"), "spec": "x"}))
-    limits = {"limits": [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]}
-    cluster.state.apply(
-        Event(EventType.ADDED, DEVICE_QUOTAS, api_object("DeviceQuota", "gold", namespace="ns", spec=limits))
-    )
+    cluster.state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota(limited(devices=1))))
     paths = (await client.get("/openapi.json")).json()["paths"]
     tables = {path: each["get"] for path, each in paths.items() if "views" in each.get("get", {}).get("tags", ())}
     assert set(tables) == {

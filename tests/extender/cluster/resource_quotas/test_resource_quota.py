@@ -19,6 +19,7 @@ from extender.kube.resources import CLAIMS, PODS, QUOTAS
 from extender.lab.manifests import load_objects, over_quota
 from tests.kit.clusters import GPU, Object, claim, claim_template, device_class, local_slice, node, parsed, pod, request
 from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import resource_quota
 from tests.kit.servers.memory import memory_api
 from tests.kit.virtualtime import in_virtual_time
 
@@ -28,9 +29,9 @@ MORE = " and 1 more asked for"
 OVER = f"quota gpu of namespace ns: {{}} of {COUNTED} are used"
 
 
-def quota(**hard: Any) -> Object:
+def limiting(**hard: Any) -> Object:
     """A quota in namespace "ns"; without limits, for one device of class gpu."""
-    return api_object("ResourceQuota", "gpu", namespace="ns", spec={"hard": hard or {COUNTED: "1"}})
+    return resource_quota(hard or {COUNTED: "1"}, name="gpu")
 
 
 def written(obj: Object) -> Object:
@@ -66,10 +67,10 @@ class TestReading:
         assert problem in str(caught.value)
 
     def test_numbers_are_taken_as_well_as_texts(self) -> None:
-        assert parse_resource_quota(quota(**{COUNTED: 4})).hard == {COUNTED: Quantity.from_int(4)}
+        assert parse_resource_quota(limiting(**{COUNTED: 4})).hard == {COUNTED: Quantity.from_int(4)}
 
     def test_manifests_with_a_quota_are_checked_like_all_others(self) -> None:
-        loaded = load_objects([{**quota(), "spec": {"hrad": {}}}], "objects")
+        loaded = load_objects([{**limiting(), "spec": {"hrad": {}}}], "objects")
         assert [str(each) for each in loaded.problems] == [
             "objects: ResourceQuota gpu: spec.hrad: unknown field; did you mean hard?"
         ]
@@ -128,7 +129,7 @@ class TestCharges:
         assert charged_before(special, None, [special]) == {}
 
     def test_the_texts_name_the_quota_and_all_that_is_exceeded(self) -> None:
-        account = Account([parse_resource_quota(quota(**{COUNTED: "8", RESOURCE: "1"}))], Extended.of([]))
+        account = Account([parse_resource_quota(limiting(**{COUNTED: "8", RESOURCE: "1"}))], Extended.of([]))
         account.add(Charge({COUNTED: Quantity.from_int(7)}))
         found = account.refusal(Charge({COUNTED: Quantity.from_int(2), RESOURCE: Quantity.from_int(1)}))
         assert found is not None
@@ -141,7 +142,7 @@ class TestClusterInMemory:
     async def test_what_is_deleted_or_finished_leaves_room(self) -> None:
         api = memory_api(device_class(extended=RESOURCE))
         asking = written(pod("p", resources={RESOURCE: "1"}))
-        await api.create(QUOTAS, quota(**{f"requests.{RESOURCE}": "1"}))
+        await api.create(QUOTAS, limiting(**{f"requests.{RESOURCE}": "1"}))
         await api.create(PODS, asking)
         with pytest.raises(ApiError, match=r'pods "q" is forbidden: exceeded quota: gpu, requested: '):
             await api.create(PODS, {**asking, "metadata": {"namespace": "ns", "name": "q"}})
@@ -160,7 +161,7 @@ class TestClusterInMemory:
     def test_simulate_refuses_what_an_api_server_refuses_and_says_why_claims_are_not_made(self) -> None:
         refused: list[str] = []
         objects = [
-            *(GPU, node("a"), local_slice("a", 4), claim_template(), quota()),
+            *(GPU, node("a"), local_slice("a", 4), claim_template(), limiting()),
             *(from_template("first"), from_template("second"), written(claim("c"))),
         ]
         cluster = Cluster.from_objects(objects, refused=refused.append)
@@ -177,12 +178,12 @@ class TestClusterInMemory:
 
     def test_objects_of_manifests_are_refused_in_their_order_after_those_that_exist(self) -> None:
         big, small, old = written(claim("big", request(count=3))), written(claim("small")), claim("old")
-        loaded = load_objects([big, small, old, GPU, quota(**{COUNTED: "3"})], "objects")
+        loaded = load_objects([big, small, old, GPU, limiting(**{COUNTED: "3"})], "objects")
         assert [str(each) for each in over_quota(loaded.objects)] == [
             f"objects: ResourceClaim ns/big is not made: {OVER.format('1 of 3')} and 3 more asked for"
         ]
         refused: list[str] = []
-        cluster = Cluster.from_objects([GPU, quota(), written(claim("c"))])
+        cluster = Cluster.from_objects([GPU, limiting(), written(claim("c"))])
         cluster.add(written(claim("d")), refused=refused.append)
         assert [each.partition(":")[2] for each in refused] == [
             f" ResourceClaim ns/d is not made: {OVER.format('1 of 1')} and 1 more asked for"
@@ -209,7 +210,7 @@ class TestClusterInMemory:
         """The API server names any of them."""
         hard = {"count/resourceclaims.resource.k8s.io": "0"}
         counted = [api_object("ResourceQuota", name, namespace="ns", spec={"hard": hard}) for name in ("z", "a")]
-        loaded = load_objects([counted[0], quota(**{COUNTED: "0"}), counted[1], GPU, written(claim("c"))], "objects")
+        loaded = load_objects([counted[0], limiting(**{COUNTED: "0"}), counted[1], GPU, written(claim("c"))], "objects")
         (said,) = over_quota(loaded.objects)
         assert "quota a of namespace ns" in str(said)
 
@@ -220,7 +221,7 @@ class TestClusterInMemory:
         warned: list[str] = []
         big, pods = written(claim("big", request(count=2))), (from_template("first"), pod("other", "big"))
         file.write_text(
-            yaml.safe_dump_all([GPU, node("a"), local_slice("a", 4), claim_template(), quota(), big, *pods])
+            yaml.safe_dump_all([GPU, node("a"), local_slice("a", 4), claim_template(), limiting(), big, *pods])
         )
         cluster = Cluster.from_manifests(file, warned=warned.append)
         assert len(warned) == 1
@@ -229,7 +230,7 @@ class TestClusterInMemory:
 
     def test_the_special_claim_that_quota_refuses_is_told_before_it_is_tried(self) -> None:
         asking = pod("p", resources={RESOURCE: "1"})
-        objects = [device_class(extended=RESOURCE), node("a"), local_slice("a", 2), quota(**{COUNTED: "0"}), asking]
+        objects = [device_class(extended=RESOURCE), node("a"), local_slice("a", 2), limiting(**{COUNTED: "0"}), asking]
         found = Cluster.from_objects(objects).explain("ns/p")
         assert found.notes == (
             "on a node without a device plugin, the special claim is not made: " + OVER.format("0 of 0") + MORE,

@@ -13,7 +13,7 @@ from extender.planning.device_counts import least_devices
 from tests.extender.faces.commands.scenes import RUNNER, written
 from tests.kit.clusters import Cluster as Scene
 from tests.kit.clusters import Object, claim, claim_template, device_class, local_slice, node, pod, request
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota
 
 ANNOTATION = "dra-extender.dev/optional-requests"
 NIC = device_class("nic", selectors=["device.attributes['gpu.example.com'].kind == 'nic'"])
@@ -37,11 +37,6 @@ def with_nic(name: str) -> Object:
     for device, kind in zip(found["spec"]["devices"], ("gpu", "nic"), strict=True):
         device["attributes"] = {"kind": {"string": kind}}
     return found
-
-
-def quota(limit: int, device_class: str = "nic") -> Object:
-    limits = [{"name": "l", "deviceClassName": device_class, "devices": limit}]
-    return api_object("DeviceQuota", "q", namespace="ns", spec={"limits": limits})
 
 
 def explained(*objects: Object) -> Explanation:
@@ -101,8 +96,8 @@ def test_explanation_of_a_pod_that_fits_nowhere_is_about_required_requests() -> 
     ("objects", "served"),
     [
         pytest.param((), ["gpu", "nic"], id="no quota"),
-        pytest.param((quota(1),), ["gpu", "nic"], id="within quota"),
-        pytest.param((quota(0),), ["gpu"], id="an optional request over quota is left out"),
+        pytest.param((quota(limited("nic", devices=1)),), ["gpu", "nic"], id="within quota"),
+        pytest.param((quota(limited("nic", devices=0)),), ["gpu"], id="an optional request over quota is left out"),
     ],
 )
 def test_quota_leaves_an_optional_request_out(objects: tuple[Object, ...], served: list[str]) -> None:
@@ -114,7 +109,9 @@ def test_quota_leaves_an_optional_request_out(objects: tuple[Object, ...], serve
 
 
 def test_quota_of_a_required_request_still_holds() -> None:
-    cluster = Cluster.from_objects([*KINDS, node("a"), with_nic("a"), wishing(), pod("p", "c"), quota(0, "gpu")])
+    cluster = Cluster.from_objects(
+        [*KINDS, node("a"), with_nic("a"), wishing(), pod("p", "c"), quota(limited("gpu", devices=0))]
+    )
     assert "quota" in cluster.schedule()[0].reason
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from allocator.model.optional import OPTIONAL_REQUESTS
 from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
-from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit.clusters import DRIVER, GPU, Object, local_slice, node, request
+from tests.kit.objects.quotas import limited, quota
 
 EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
 

@@ -5,8 +5,8 @@ from extender.cluster.objects.pods import NOTHING_KEPT, Keeping
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes
-from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit.clusters import DRIVER, claim, pod
+from tests.kit.objects.quotas import limited, quota
 
 
 async def test_two_gangs_do_not_share_a_quota_that_suffices_for_one() -> None:

@@ -13,8 +13,8 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.plugins.gangs.task import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes
-from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit.clusters import DRIVER, Object, claim, local_slice, node, pod
+from tests.kit.objects.quotas import limited, quota
 from tests.kit.virtualtime import in_virtual_time
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from extender.plugins.preemption.choice import choose
 from extender.plugins.preemption.plugin import choose_victims
 from tests.extender.plugins.preemption.scenes import runs
 from tests.kit.clusters import GPU, Object, budget, claim, local_slice, node, parsed, pod, request, snapshot_of, solver
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota
 
 
 def of(namespace: str, *objects: Object) -> list[Object]:
@@ -20,10 +20,10 @@ def of(namespace: str, *objects: Object) -> list[Object]:
     return [{**each, "metadata": {**each["metadata"], "namespace": namespace}} for each in objects]
 
 
-def quota(namespace: str, devices: int, **spec: Any) -> Object:
-    limit = {"name": "gpu", "deviceClassName": "gpu", "devices": devices}
+def borrowing(namespace: str, devices: int, **spec: Any) -> Object:
+    """A quota that may borrow from its cohort."""
     spec = {"cohort": "research", "borrowing": True} | spec
-    return api_object("DeviceQuota", f"of-{namespace}", namespace=namespace, spec={"limits": [limit], **spec})
+    return quota(limited(devices=devices), name=f"of-{namespace}", namespace=namespace, **spec)
 
 
 def entitled(name: str, *devices: str, on: str, priority: int, **more: Any) -> list[Object]:
@@ -46,7 +46,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "a borrower goes before an entitled pod of lower priority": (
         world(
             2,
-            quota("borrower", 0),
+            borrowing("borrower", 0),
             *borrower("b", "a/gpu-0", on="a", priority=9),
             *entitled("o", "a/gpu-1", on="a", priority=1),
         ),
@@ -55,7 +55,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "on another node, too": (
         world(
             1,
-            quota("borrower", 0),
+            borrowing("borrower", 0),
             *borrower("b", "b/gpu-0", on="b", priority=9),
             *entitled("o", "a/gpu-0", on="a", priority=1),
             nodes="ab",
@@ -65,7 +65,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "two borrowers go before one entitled pod that has enough": (
         world(
             4,
-            quota("borrower", 0),
+            borrowing("borrower", 0),
             *borrower("b", "a/gpu-0", on="a", priority=9),
             *borrower("c", "a/gpu-1", on="a", priority=9),
             *entitled("o", "a/gpu-2", "a/gpu-3", on="a", priority=1),
@@ -76,7 +76,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "a namespace gives back no more than it has borrowed": (
         world(
             4,
-            quota("borrower", 1),
+            borrowing("borrower", 1),
             *borrower("b", "a/gpu-0", on="a", priority=9),
             *borrower("c", "a/gpu-1", on="a", priority=8),
             *entitled("o", "a/gpu-2", on="a", priority=1),
@@ -88,7 +88,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "an entitled pod joins only where the borrowers do not suffice": (
         world(
             3,
-            quota("borrower", 0),
+            borrowing("borrower", 0),
             *borrower("b", "a/gpu-0", on="a", priority=9),
             *entitled("o", "a/gpu-1", on="a", priority=1),
             *entitled("q", "a/gpu-2", on="a", priority=2),
@@ -99,7 +99,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "of two borrowers the one of lower priority goes": (
         world(
             2,
-            quota("borrower", 0),
+            borrowing("borrower", 0),
             *borrower("b", "a/gpu-0", on="a", priority=9),
             *borrower("c", "a/gpu-1", on="a", priority=8),
         ),
@@ -108,7 +108,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "a borrower of equal priority stays": (
         world(
             2,
-            quota("borrower", 0),
+            borrowing("borrower", 0),
             *borrower("b", "a/gpu-0", on="a", priority=100),
             *entitled("o", "a/gpu-1", on="a", priority=99),
         ),
@@ -117,7 +117,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "a borrower whose budget allows no eviction stays": (
         world(
             2,
-            quota("borrower", 0),
+            borrowing("borrower", 0),
             *of("borrower", budget("b", {"app": "b"}, 0)),
             *borrower("b", "a/gpu-0", on="a", priority=1, labels={"app": "b"}),
             *entitled("o", "a/gpu-1", on="a", priority=9),
@@ -127,7 +127,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "within the own limit nothing is borrowed": (
         world(
             2,
-            quota("borrower", 1),
+            borrowing("borrower", 1),
             *borrower("b", "a/gpu-0", on="a", priority=9),
             *entitled("o", "a/gpu-1", on="a", priority=1),
         ),
@@ -136,7 +136,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "a quota that was lowered and may not borrow has borrowed nothing": (
         world(
             2,
-            quota("borrower", 0, borrowing=False),
+            borrowing("borrower", 0, borrowing=False),
             *borrower("b", "a/gpu-0", on="a", priority=9),
             *entitled("o", "a/gpu-1", on="a", priority=1),
         ),
@@ -145,7 +145,7 @@ CASES: Final[dict[str, tuple[list[Object], list[str]]]] = {
     "in a namespace, the pods of the lowest priority have borrowed": (
         world(
             3,
-            quota("borrower", 1),
+            borrowing("borrower", 1),
             *of(
                 "borrower",
                 claim("s", allocated=["a/gpu-0"], at="a", users=["b", "c"]),

@@ -24,7 +24,7 @@ from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import quota
 
 EXAMPLES: Final = int(os.environ.get("EVICTION_EXAMPLES", "40"))
 NODES: Final = ("a", "b", "c")
@@ -96,8 +96,7 @@ class World:
                 device["capacity"] = {"memory": {"value": "80Gi" if is_large else "10Gi"}}
             yield from (node(name), published)
         for namespace, (limit, borrowing) in self.quotas.items():
-            spec = {"limits": [limit], "cohort": "all", "borrowing": borrowing}
-            yield api_object("DeviceQuota", "quota", namespace=namespace, spec=spec)
+            yield quota(limit, name="quota", namespace=namespace, cohort="all", borrowing=borrowing)
         for number, each in enumerate(self.running):
             yield from self._running(f"v{number}", each)
         for number, waits in enumerate(self.waiting):

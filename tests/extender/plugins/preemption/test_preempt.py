@@ -25,7 +25,7 @@ from tests.kit.clusters import (
     snapshot_of,
     solver,
 )
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota
 
 MINE = pod("p", "c", priority=100)
 
@@ -235,13 +235,7 @@ def test_when_time_is_up_the_nodes_found_so_far_are_the_answer() -> None:
     assert list(dict.fromkeys(found(until) for until in range(-1, 100))) == [(), ("a",), ("a", "b")]
 
 
-def quota(devices: int, **more: object) -> Object:
-    """A quota of namespace "ns"."""
-    limit = {"name": "all", "deviceClassName": "gpu", "devices": devices, **more}
-    return api_object("DeviceQuota", "few", namespace="ns", spec={"limits": [limit]})
-
-
-LARGE = {"selectors": [{"cel": {"expression": f"device.attributes['{DRIVER}'].large"}}]}
+LARGE: Object = {"selectors": [{"cel": {"expression": f"device.attributes['{DRIVER}'].large"}}]}
 
 
 def sized(*large: bool) -> tuple[Object, ...]:
@@ -258,17 +252,25 @@ CPU = {"a": Victims(("uid-cpu",))}
 @pytest.mark.parametrize(
     ("objects", "victims"),
     {
-        "no device is allowed": ((*world(), quota(0)), {}),
-        "one is allowed": ((*world(), quota(1)), CPU),
-        "one is allowed, and in use": ((*world(2), *runs("own", "a/gpu-1", on="a", priority=200), quota(1)), {}),
+        "no device is allowed": ((*world(), quota(limited(devices=0))), {}),
+        "one is allowed": ((*world(), quota(limited(devices=1))), CPU),
+        "one is allowed, and in use": (
+            (*world(2), *runs("own", "a/gpu-1", on="a", priority=200), quota(limited(devices=1))),
+            {},
+        ),
         "a victim gives back what is allowed": (
-            (*world(), *runs("v", "a/gpu-0", on="a"), quota(1)),
+            (*world(), *runs("v", "a/gpu-0", on="a"), quota(limited(devices=1))),
             {"a": Victims(("uid-cpu", "uid-v"))},
         ),
-        "the free device is of a kind that is not allowed": ((*sized(True), quota(0, **LARGE)), {}),
-        "the free device is of another kind": ((*sized(False), quota(0, **LARGE)), CPU),
+        "the free device is of a kind that is not allowed": ((*sized(True), quota(limited(devices=0, **LARGE))), {}),
+        "the free device is of another kind": ((*sized(False), quota(limited(devices=0, **LARGE))), CPU),
         "only the device of one of two victims is allowed": (
-            (*sized(True, False), *runs("v", "a/gpu-0", on="a"), *runs("w", "a/gpu-1", on="a"), quota(0, **LARGE)),
+            (
+                *sized(True, False),
+                *runs("v", "a/gpu-0", on="a"),
+                *runs("w", "a/gpu-1", on="a"),
+                quota(limited(devices=0, **LARGE)),
+            ),
             {"a": Victims(("uid-cpu", "uid-w"))},
         ),
     }.values(),

@@ -1,20 +1,12 @@
 """DeviceQuotas bound preemption: no more pods are evicted than the quota lets their preemptors use."""
 
-from typing import Any
-
 import pytest
 
 from tests.extender.plugins.preemption.scenes import Scene, full, runs, waits
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota
 
 LARGE = f"device.attributes['{DRIVER}'].large"
-
-
-def quota(devices: int, **more: Any) -> Object:
-    """A quota of the namespace of the pods that wait."""
-    limit = {"name": "all", "deviceClassName": "gpu", "devices": devices, **more}
-    return api_object("DeviceQuota", "few", namespace="ns", spec={"limits": [limit]})
 
 
 def elsewhere(running: list[Object]) -> list[Object]:
@@ -34,7 +26,7 @@ def others(count: int) -> list[Object]:
 async def test_a_namespace_evicts_as_many_pods_as_it_may_have_devices(allowed: int, turns: int) -> None:
     nodes = [f"n{n}" for n in range(8)]
     waiting = [each for n in range(8) for each in waits(f"p{n}")]
-    scene = Scene(full(nodes, *waiting, *others(8), quota(allowed)))
+    scene = Scene(full(nodes, *waiting, *others(8), quota(limited(devices=allowed))))
     for _ in range(4):
         for number in range(8):
             name = f"p{number}"
@@ -60,9 +52,13 @@ def site(*large: bool) -> list[Object]:
 @pytest.mark.parametrize(
     ("large", "limit", "evicted"),
     [
-        ((True, True, True), quota(0, selectors=[{"cel": {"expression": LARGE}}]), set()),
-        ((True, False, True), quota(0, selectors=[{"cel": {"expression": LARGE}}]), {"v1"}),
-        ((True, False, True), quota(1, selectors=[{"cel": {"expression": LARGE}}]), {"v0", "v1", "v2"}),
+        ((True, True, True), quota(limited(devices=0, selectors=[{"cel": {"expression": LARGE}}])), set()),
+        ((True, False, True), quota(limited(devices=0, selectors=[{"cel": {"expression": LARGE}}])), {"v1"}),
+        (
+            (True, False, True),
+            quota(limited(devices=1, selectors=[{"cel": {"expression": LARGE}}])),
+            {"v0", "v1", "v2"},
+        ),
     ],
 )
 async def test_pods_over_a_limit_of_some_devices_evict_only_for_devices_that_they_may_have(

@@ -7,7 +7,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from tests.kit.clusters import DRIVER, GPU, Object, budget, claim, local_slice, network_slice, node, pod, request
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota
 
 NODES: Final = ("a", "b")
 LARGE: Final = f"device.attributes['{DRIVER}'].large"
@@ -73,9 +73,7 @@ class World:
         for app, allowed in self.allowed.items():
             yield from (_within(namespace, budget(app, {"app": app}, allowed)) for namespace in ("ns", "team"))
         if self.own is not None:
-            limit = {"name": "gpu", "deviceClassName": "gpu", "devices": self.own}
-            spec = {"limits": [limit], "cohort": "all", "borrowing": True}
-            yield api_object("DeviceQuota", "quota", namespace="team", spec=spec)
+            yield quota(limited(devices=self.own), name="quota", namespace="team", cohort="all", borrowing=True)
         for number, each in left.items():
             claims = [f"v{n}-c" for n in self.claims_of(number)]
             yield _within(each.namespace, _running(f"v{number}", each, claims))

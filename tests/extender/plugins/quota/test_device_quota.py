@@ -40,27 +40,15 @@ from tests.kit.clusters import (
     state_of,
 )
 from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota, selecting
 from tests.kit.servers.memory import Fault, Transport, memory_api
 from tests.kit.virtualtime import in_virtual_time
 
-LIMIT: Object = {"name": "gpu", "deviceClassName": "gpu", "devices": 2}
-
-
-def quota(*limits: Object, name: str = "gold", namespace: str = "ns", **spec: Any) -> Object:
-    """A quota for two devices of class gpu, if nothing else is said."""
-    return api_object("DeviceQuota", name, namespace=namespace, spec={"limits": list(limits or [LIMIT]), **spec})
+LIMIT: Object = limited(devices=2)
 
 
 def memory(amount: str) -> Object:
     return {"capacity": {"memory": {"value": amount}}}
-
-
-def limited(**fields: Any) -> Object:
-    return {"name": "gpu", "deviceClassName": "gpu", **fields}
-
-
-def selecting(expression: str, **fields: Any) -> Object:
-    return {"name": "gpu", "selectors": [{"cel": {"expression": expression}}], **fields}
 
 
 def elsewhere(obj: Object, namespace: str = "other") -> Object:

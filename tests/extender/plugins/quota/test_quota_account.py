@@ -19,7 +19,7 @@ from extender.plugins.quota.limit_use import QuotaMetrics, quotas
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.pod_quota import PodQuota, kept_of, total_of
 from extender.plugins.quota.status import status_of
-from tests.extender.plugins.quota.test_device_quota import elsewhere, limited, memory, quota, selecting
+from tests.extender.plugins.quota.test_device_quota import elsewhere, memory
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import (
     DRIVER,
@@ -36,6 +36,7 @@ from tests.kit.clusters import (
     solver,
     state_of,
 )
+from tests.kit.objects.quotas import limited, quota, selecting
 
 NODES = (GPU, node("a"), node("b"), local_slice("a", 8, **memory("10Gi")), local_slice("b", 2, **memory("80Gi")))
 OVER = "device quota gold: limit gpu allows {}"

@@ -29,9 +29,10 @@ from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Reso
 from extender.lab.cluster import ClaimController
 from extender.tools.faults import RefusedError
 from tests.extender.plugins.gangs.scenes import member
-from tests.extender.plugins.quota.test_device_quota import elsewhere, quota
+from tests.extender.plugins.quota.test_device_quota import elsewhere
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request, solver
+from tests.kit.objects.quotas import quota
 from tests.kit.servers.memory import Transport, memory_api
 
 _T = TypeVar("_T")

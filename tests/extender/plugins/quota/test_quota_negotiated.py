@@ -12,10 +12,10 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from tests.extender.plugins.negotiation.scenes import LICENSE, Scene, TimedScene, negotiated_class, pods
-from tests.extender.plugins.quota.test_device_quota import quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, Object, local_slice, node, request
 from tests.kit.controllers import Licenses
+from tests.kit.objects.quotas import quota
 from tests.kit.virtualtime import in_virtual_time
 
 SEATS: Object = {"name": "seats", "deviceClassName": "license", "devices": 2}

@@ -6,8 +6,9 @@ from extender.cluster.writes.lease import SharedLease
 from extender.kube.api import ObjectKey
 from extender.plugins.quota.status import LOOK_SECONDS, QUOTA_STATUS, SOON_SECONDS, QuotaStatus
 from extender.tools.offload import at_once
-from tests.extender.plugins.quota.test_device_quota import WORLD, quota
+from tests.extender.plugins.quota.test_device_quota import WORLD
 from tests.kit.clusters import NOW, Cluster, solver
+from tests.kit.objects.quotas import quota
 from tests.kit.servers.memory import Transport
 from tests.kit.virtualtime import in_virtual_time
 

@@ -17,9 +17,9 @@ from extender.plugins.immediate_claims import IMMEDIATE_CLAIMS
 from tests.extender.plugins.gangs.scenes import members
 from tests.extender.plugins.immediate_claims.test_immediate_claims import immediate
 from tests.extender.plugins.negotiation.scenes import LICENSE, Scene, negotiated_class
-from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod
 from tests.kit.controllers import Licenses
+from tests.kit.objects.quotas import limited, quota
 from tests.kit.virtualtime import in_virtual_time
 
 READY_SECONDS = 5.0

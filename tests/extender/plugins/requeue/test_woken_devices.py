@@ -11,10 +11,10 @@ from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
 from extender.plugins.requeue.requeue import ANSWER_SECONDS
 from tests.extender.plugins.preemption.scenes import runs
-from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.extender.plugins.requeue.scheduler_queue import LONGEST_BACKOFF, SchedulerQueue
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, pod
+from tests.kit.objects.quotas import limited, quota
 from tests.kit.virtualtime import in_virtual_time
 
 HISTORIES: Final = int(os.environ.get("WOKEN_HISTORIES", "25"))
