@@ -20,7 +20,7 @@ from extender.cluster.objects.pods import POLICY, Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No, Solver
-from extender.framework.plugin import Check, Refusal, Refused
+from extender.framework.plugin import NodeCheck, NodeOffer, Refusal, Refused
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources.special_claim import NO_SPECIAL, Needs
 from extender.framework.pods.node_resources import HeldClaim, ShortageError, is_counted, taken
@@ -200,7 +200,7 @@ class Admitted:
     """
 
     cycle: Cycle
-    checks: Sequence[tuple[str, Check]] = ()
+    checks: Sequence[tuple[str, NodeCheck]] = ()
 
     def refused(self, node: NodeObject, found: Allocation) -> Refused | None:
         """Who refuses what was found for the pod on a node, and why; None if nobody does.
@@ -211,8 +211,9 @@ class Admitted:
         needs = self.cycle.claims.on(node)
         if isinstance(needs, Reason):
             return None
+        offer = NodeOffer(node, needs, found)
         for name, check in self.checks:
-            refusal = check(needs, found)
+            refusal = check(offer)
             if refusal is not None:
                 return Refused(name, refusal)
         return None

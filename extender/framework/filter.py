@@ -35,7 +35,7 @@ from extender.framework.decisions.verdict import (
 )
 from extender.framework.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.framework.late_nodes import LATE, LATE_SECONDS, LateNodes
-from extender.framework.plugin import Check, Refusal, Refused
+from extender.framework.plugin import NodeCheck, Refusal, Refused
 from extender.framework.pods.extended_resources.special_claim import Needs, reaches_anywhere
 from extender.framework.ranking import Merits, Ranking
 from extender.framework.reasons import Reasons
@@ -223,7 +223,7 @@ class FilterQuestion:
     decider: Decider
     sent: Mapping[str, NodeObject] | None = None
     bounds: Bounds = Bounds()
-    checks: Sequence[tuple[str, Check]] = ()
+    checks: Sequence[tuple[str, NodeCheck]] = ()
     late: Collection[str] = ()
 
     def at_hand(self) -> Known | None:

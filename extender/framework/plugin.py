@@ -58,8 +58,20 @@ class Refusal:
         return self.detail or self.reason.in_words()
 
 
-Check: TypeAlias = Callable[[Needs, Allocation], Refusal | None]
-"""Compares what a pod would get on one node with a plugin's rule. Raises TimeoutError: there was not enough time."""
+@dataclass(frozen=True, slots=True)
+class NodeOffer:
+    """A node where a pod's devices are found: what the pod needs there, and what it would get."""
+
+    node: NodeObject
+    needs: Needs
+    found: Allocation
+
+
+NodeCheck: TypeAlias = Callable[[NodeOffer], Refusal | None]
+"""Compares one node, and what a pod would get there, with a plugin's rule.
+
+It is kube-scheduler's Filter. Raises TimeoutError: there was not enough time.
+"""
 
 
 class Plugin:
@@ -98,13 +110,16 @@ class Plugin:
         """The claims without the optional requests that the pod may not have."""
         return claims
 
-    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> Refusal | Check | None:
+    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> Refusal | NodeCheck | None:
         """Why a pod can run on no node, or what to compare on each node where its devices are found; None: neither."""
 
     def reserve(
-        self, pod: Pod, claims: PodClaims, needs: Needs, found: Allocation, snapshot: Snapshot, solver: Solver
+        self, pod: Pod, claims: PodClaims, offer: NodeOffer, snapshot: Snapshot, solver: Solver
     ) -> Refusal | None:
-        """Why a pod may not be bound with what was found for it, by the newest snapshot; None: it may be."""
+        """Why a pod may not be bound to a node with what was found there, by the newest snapshot; None: it may be.
+
+        Bind does not ask the checks of `pre_filter`.
+        """
 
     def verify(self, claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Refusal | None:
         """Why a pod may not have an allocation that was written for it, by the newest snapshot; None: it may.
@@ -294,13 +309,13 @@ class Plugins:
 
     def pre_filter(
         self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver
-    ) -> Refused | Sequence[tuple[str, Check]]:
+    ) -> Refused | Sequence[tuple[str, NodeCheck]]:
         """Who refuses a pod on all nodes, and why; or what is to be compared on each node, each with its plugin.
 
         Raises:
             TimeoutError: there was not enough time.
         """
-        checks: list[tuple[str, Check]] = []
+        checks: list[tuple[str, NodeCheck]] = []
         for each in self._pre_filter:
             is_concerned = _has_any(snapshot, each.of_cluster) and _has_any(claims, each.of_claims)
             found = each.pre_filter(pod, claims, snapshot, solver) if is_concerned else None
@@ -311,16 +326,16 @@ class Plugins:
         return checks
 
     def reserve(
-        self, pod: Pod, claims: PodClaims, needs: Needs, found: Allocation, snapshot: Snapshot, solver: Solver
+        self, pod: Pod, claims: PodClaims, offer: NodeOffer, snapshot: Snapshot, solver: Solver
     ) -> Refused | None:
-        """Who refuses to bind a pod with what was found for it, and why; None if nobody does.
+        """Who refuses to bind a pod to a node with what was found there, and why; None if nobody does.
 
         Raises:
             TimeoutError: there was not enough time.
         """
         for each in self._reserve:
             is_concerned = _has_any(snapshot, each.of_cluster)
-            refusal = each.reserve(pod, claims, needs, found, snapshot, solver) if is_concerned else None
+            refusal = each.reserve(pod, claims, offer, snapshot, solver) if is_concerned else None
             if refusal is not None:
                 return Refused(each.name, refusal)
         return None

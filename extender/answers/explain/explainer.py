@@ -34,7 +34,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.held_devices import awaits_kept, found_on, held_for_nominated
-from extender.framework.plugin import Check, Lacking, Refusal, Refused
+from extender.framework.plugin import Lacking, NodeCheck, Refusal, Refused
 from extender.framework.pods.claims import Blocked, bound_pod, named_claims
 from extender.framework.pods.extended_resources.requests import in_words, request_words
 from extender.framework.pods.extended_resources.special_claim import without_devices
@@ -155,7 +155,7 @@ class Explainer:
             made.append(f"what the API server says of the pod can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
 
-    def _checks(self, cycle: Cycle, names: Sequence[str]) -> Explanation | Sequence[tuple[str, Check]]:
+    def _checks(self, cycle: Cycle, names: Sequence[str]) -> Explanation | Sequence[tuple[str, NodeCheck]]:
         """What plugins compare on each node; or what keeps a pod off all nodes although its claims can be used."""
         pod, plugins, snapshot = cycle.pod, self.solver.plugins, cycle.snapshot
         refused = plugins.explain(pod, snapshot, self.decider, self.solver)

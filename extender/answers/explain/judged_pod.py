@@ -48,12 +48,12 @@ from extender.answers.explain.proposals import ProposalTrials, best, one_of_each
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
-from extender.framework.cycle import Cycle
+from extender.framework.cycle import Admitted, Cycle
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import OUT_OF_TIME
 from extender.framework.filter import Bounds, FilterQuestion
-from extender.framework.plugin import Check
+from extender.framework.plugin import NodeCheck
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.reasons import Reasons
 from extender.planning.changes import Suggest, Target
@@ -195,7 +195,7 @@ class JudgedPod:
     """
 
     cycle: Cycle
-    checks: Sequence[tuple[str, Check]]
+    checks: Sequence[tuple[str, NodeCheck]]
     snapshot: Snapshot
     nodes: Sequence[NodeObject]
     rejected: Mapping[str, str]
@@ -336,11 +336,9 @@ class JudgedPod:
     def _refusal(self, name: str) -> str:
         """What a plugin says of what is found on a node, with what is in use now."""
         node = self.cycle.snapshot.nodes[name]
-        needs, found = self.cycle.claims.on(node), self.cycle.at(node)
-        if isinstance(needs, Reason) or not isinstance(found, Allocation):
-            return ""
-        refusals = (check(needs, found) for _, check in self.checks)
-        return next((str(each) for each in refusals if each is not None), "")
+        found = self.cycle.at(node)
+        refused = Admitted(self.cycle, self.checks).refused(node, found) if isinstance(found, Allocation) else None
+        return "" if refused is None else str(refused.refusal)
 
     def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
         """The claims to allocate: the same on all nodes, except the special claim for extended resources."""

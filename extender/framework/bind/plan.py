@@ -25,7 +25,7 @@ from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.held_devices import confirmed, found_on
 from extender.framework.late_nodes import LateNodes
-from extender.framework.plugin import WaitingPlugin
+from extender.framework.plugin import NodeOffer, WaitingPlugin
 from extender.framework.pods.claims import Blocked, PodClaims
 from extender.framework.pods.claims_to_come import foreseen
 from extender.framework.pods.extended_resources.requests import request_nouns
@@ -180,7 +180,7 @@ class BindPlanner:
         needs = cycle.claims.on(node)
         if isinstance(needs, Reason):
             raise BindError(needs.in_words(), node.name)
-        _check_planned(cycle, needs, found, now)
+        _check_planned(cycle, NodeOffer(node, needs, found), now)
         plan = _plan_of(cycle.pod, cycle.claims, needs, found, now)
         plan = self._assumed(self._promised(plan, replace(cycle, snapshot=now), node, needs, found), pod)
         return await self._pre_bound(plan, pod, node, cycle.claims, plugins) if plugins else plan
@@ -293,8 +293,8 @@ def _ready(claims: PodClaims, snapshot: Snapshot, plugins: Sequence[WaitingPlugi
     return snapshot
 
 
-def _check_planned(cycle: Cycle, needs: Needs, found: Allocation, now: Snapshot) -> None:
-    """Ask the plugins about what a pod would get for its needs on a node.
+def _check_planned(cycle: Cycle, offer: NodeOffer, now: Snapshot) -> None:
+    """Ask the plugins about a node, and what a pod would get there.
 
     Raises:
         PluginRefusesError: one refuses.
@@ -302,7 +302,7 @@ def _check_planned(cycle: Cycle, needs: Needs, found: Allocation, now: Snapshot)
     """
     plugins = cycle.solver.plugins
     try:
-        refused = plugins.reserve(cycle.pod, cycle.claims, needs, found, now, cycle.solver)
+        refused = plugins.reserve(cycle.pod, cycle.claims, offer, now, cycle.solver)
     except TimeoutError as error:
         raise BindError(f"out of time: {error}") from error
     if refused is not None:

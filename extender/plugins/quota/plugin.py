@@ -4,7 +4,6 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from allocator import Allocation
 from extender.cluster.consumers import is_in_use
 from extender.cluster.controller_marks import is_marked
 from extender.cluster.kinds import Topic
@@ -14,9 +13,8 @@ from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.cluster.writes.events import QUOTA_EXCEEDED
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
-from extender.framework.plugin import Check, Plugin, Refusal
+from extender.framework.plugin import NodeCheck, NodeOffer, Plugin, Refusal
 from extender.framework.pods.claims import PodClaims
-from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.victims import VictimOrder
 from extender.kube.api import ObjectKey
 from extender.plugins.quota.borrowers import Borrowers
@@ -45,7 +43,7 @@ class QuotaPlugin(Plugin):
         """The claims without the optional requests with which they might exceed a quota."""
         return within_quota(pod, claims, snapshot, solver) if snapshot.device_quotas else claims
 
-    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> Refusal | Check | None:
+    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> Refusal | NodeCheck | None:
         """Compare what the claims need with any devices; and leave the devices of each node to a check, if they count.
 
         Raises:
@@ -62,7 +60,7 @@ class QuotaPlugin(Plugin):
         return partial(_on_node, quota, claims)
 
     def reserve(
-        self, pod: Pod, claims: PodClaims, needs: Needs, found: Allocation, snapshot: Snapshot, solver: Solver
+        self, pod: Pod, claims: PodClaims, offer: NodeOffer, snapshot: Snapshot, solver: Solver
     ) -> Refusal | None:
         """Compare what was found. Assumed allocations of other binds of this process count.
 
@@ -70,12 +68,12 @@ class QuotaPlugin(Plugin):
             TimeoutError: selectors of the quotas took too long.
         """
         quota = PodQuota.of(pod, snapshot, solver)
-        if quota is None or not (needs.pending or claims.negotiated):
+        if quota is None or not (offer.needs.pending or claims.negotiated):
             return None
         if quota.unreadable:
             return Refusal(quota.unreadable)
         try:
-            return _on_node(quota, claims, needs, found)
+            return _on_node(quota, claims, offer)
         except TimeoutError as error:
             raise TimeoutError(_LATE) from error
 
@@ -126,11 +124,12 @@ class QuotaPlugin(Plugin):
         return _relieved(key, before, after) if topic is Topic.CLAIM else ()
 
 
-def _on_node(quota: PodQuota, claims: PodClaims, needs: Needs, found: Allocation) -> Refusal | None:
+def _on_node(quota: PodQuota, claims: PodClaims, offer: NodeOffer) -> Refusal | None:
     """The limit that a pod would exceed with what was found for it on a node."""
-    if not (needs.pending or claims.negotiated):
+    pending = offer.needs.pending
+    if not (pending or claims.negotiated):
         return None
-    overrun = quota.refusal_of(needs.pending, found, claims.negotiated)
+    overrun = quota.refusal_of(pending, offer.found, claims.negotiated)
     return None if overrun is None else Refusal(overrun.reason, str(overrun), overrun.advice)
 
 

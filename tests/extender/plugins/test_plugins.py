@@ -16,7 +16,7 @@ from extender.config.settings import Settings
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.filter import Code, filter_nodes
-from extender.framework.plugin import Check, Plugin, Plugins, Refusal
+from extender.framework.plugin import NodeCheck, NodeOffer, Plugin, Plugins, Refusal
 from extender.framework.pods.claims import PodClaims
 from extender.framework.service import Service
 from extender.framework.victims import NO_BORROWERS, JoinedOrder, VictimOrder, Victims
@@ -317,13 +317,47 @@ def test_the_notes_of_a_new_plugin_are_told_of_pods_that_fit_and_of_bound_ones(p
     assert list(found.notes) == ["team of p"]
 
 
+_CLOSED = Cause("closed", "the node is closed to pods with devices")
+
+
+class ClosedPlugin(Plugin):
+    """Refuses nodes with a label."""
+
+    name = "closed"
+
+    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> NodeCheck:
+        return self.refusal
+
+    def reserve(
+        self, pod: Pod, claims: PodClaims, offer: NodeOffer, snapshot: Snapshot, solver: Solver
+    ) -> Refusal | None:
+        return self.refusal(offer)
+
+    def refusal(self, offer: NodeOffer) -> Refusal | None:
+        return Refusal(Reason(_CLOSED)) if "closed" in offer.node.node.labels else None
+
+
+async def test_a_new_plugin_refuses_a_node_in_filter_in_bind_and_in_explanations() -> None:
+    shut = [node("shut", labels={"closed": "yes"}), local_slice("shut", 2)]
+    asked = pod("p", "c")
+    cluster, service = service_with(Plugins((*TABLE, ClosedPlugin())), *shut, asked, claim("c"))
+    result = await service.filter(decode_filter(orjson.dumps(asking(asked, "n", "shut"))))
+    assert (result.passed, result.unresolvable.in_words()) == (("n",), {"shut": _CLOSED.text})
+    with pytest.raises(RefusedError, match=_CLOSED.text):
+        await service.bind(decode_bind(orjson.dumps(binding("p", "shut"))))
+    by = replace(solver(), plugins=Plugins((*TABLE, ClosedPlugin())))
+    snapshot = cluster.state.snapshot
+    found = Explainer.alone(snapshot, by).explain(next(iter(snapshot.pods.values())))
+    assert [(list(each.nodes), each.reason) for each in found.nodes] == [(["shut"], _CLOSED.text)]
+
+
 class DevicesPlugin(Plugin):
     """Refuses a pod on each node by the devices that it would get there."""
 
     name = "devices-of-node"
 
-    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> Check:
-        return lambda _needs, _found: Refusal(Reason(_FROZEN, detail=pod.namespace))
+    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> NodeCheck:
+        return lambda _offer: Refusal(Reason(_FROZEN, detail=pod.namespace))
 
 
 def test_a_node_that_a_new_plugin_refuses_does_not_lack_devices() -> None:
