@@ -37,13 +37,11 @@ from allocator.model.device_classes import GroupResource as GroupResource
 from allocator.model.device_classes import ParametersRef as ParametersRef
 from allocator.model.devices import AttributeValue as AttributeValue
 from allocator.model.devices import CounterConsumption as CounterConsumption
-from allocator.model.devices import Device as Device
 from allocator.model.devices import DeviceId as DeviceId
 from allocator.model.devices import DeviceTaint as DeviceTaint
 from allocator.model.devices import NodeResource as NodeResource
 from allocator.model.devices import Placement as Placement
 from allocator.model.devices import PoolId as PoolId
-from allocator.model.devices import Slice as Slice
 from allocator.model.devices import Toleration as Toleration
 from allocator.model.features import DEFAULTS_OF as DEFAULTS_OF
 from allocator.model.features import GATES as GATES
@@ -62,9 +60,11 @@ from allocator.model.nodes import NodeSelectorTerm as NodeSelectorTerm
 from allocator.model.nodes import Requirement as Requirement
 from allocator.model.quantity import Quantity as Quantity
 from allocator.model.semver import Version as Version
-from allocator.model.slices.device_fields import HUGE_PAGES as HUGE_PAGES
-from allocator.model.slices.device_fields import is_node_resource as is_node_resource
+from allocator.model.slices.device import HUGE_PAGES as HUGE_PAGES
+from allocator.model.slices.device import Device as Device
+from allocator.model.slices.device import is_node_resource as is_node_resource
 from allocator.model.slices.reading import parse_slice as parse_slice
+from allocator.model.slices.slice import Slice as Slice
 from allocator.model.taint_rules import TaintRule as TaintRule
 from allocator.node_selectors import selector_matches as selector_matches
 from allocator.outcome import Allocation as Allocation

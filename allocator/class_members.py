@@ -2,7 +2,7 @@
 
 from allocator.cel import CelError
 from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import Device
+from allocator.model.slices.device import Device
 from allocator.pools import unsupported
 from allocator.search.limits import TimedSelectors
 

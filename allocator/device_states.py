@@ -25,10 +25,12 @@ from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.checks.taints import blocking_taint, taints_text
 from allocator.errors import CapacityError
 from allocator.model.claims import Claim, ClaimSpec, DeviceRequest
-from allocator.model.devices import Device, DeviceId, Slice
+from allocator.model.devices import DeviceId
 from allocator.model.features import Features
 from allocator.model.nodes import Node
 from allocator.model.quantity import Quantity
+from allocator.model.slices.device import Device
+from allocator.model.slices.slice import Slice
 from allocator.pools import Candidate, NodePool, Pool, hiding_gate
 from allocator.usage import FREE, PoolUsage, Usage
 

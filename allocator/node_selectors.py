@@ -6,9 +6,16 @@ from collections.abc import Callable, Mapping
 
 from allocator.model.devices import Placement
 from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
+from allocator.model.slices.device import Device
+from allocator.model.slices.slice import Slice
 
 _INTEGER = re.compile(r"([-+]?)0*([0-9]{1,19})")
 _TOO_LARGE = 2**63
+
+
+def placement_of(origin: Slice, device: Device) -> Placement:
+    """Where a device of a slice can be reached from."""
+    return (device.placement if origin.per_device_placement else origin.placement) or Placement()
 
 
 def placement_matches(placement: Placement, node: Node) -> bool:

@@ -14,10 +14,12 @@ from typing import Final, TypeAlias, TypeVar
 
 from immutables import Map
 
-from allocator.model.devices import AttributeValue, Device, DeviceId, Placement, PoolId, Slice
+from allocator.model.devices import AttributeValue, DeviceId, Placement, PoolId
 from allocator.model.features import Features
 from allocator.model.nodes import Node
 from allocator.model.quantity import Quantity
+from allocator.model.slices.device import Device
+from allocator.model.slices.slice import Slice
 from allocator.node_selectors import placement_matches
 
 Mark: TypeAlias = tuple[str, str]

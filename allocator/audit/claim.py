@@ -11,11 +11,13 @@ from allocator.cel.selectors import Selectors
 from allocator.model.allocations import AllocationResult, DeviceResult
 from allocator.model.claims import AllocationMode, Claim, ConstraintKind, ConstraintSpec, DeviceRequest, Request
 from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import AttributeValue, Capacity, Device, DeviceId, Placement, Slice
+from allocator.model.devices import AttributeValue, Capacity, DeviceId, Placement
 from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
-from allocator.node_selectors import placement_matches, selector_matches
+from allocator.model.slices.device import Device
+from allocator.model.slices.slice import Slice
+from allocator.node_selectors import placement_matches, placement_of, selector_matches
 
 _Problem: TypeAlias = tuple[Rule, DeviceId | None, str]
 """The rule that is broken, on which device (None: not just one), and how."""
@@ -44,7 +46,7 @@ class Published:
     @property
     def placement(self) -> Placement:
         """Where the device can be reached from."""
-        return self.slice.placement_of(self.device)
+        return placement_of(self.slice, self.device)
 
 
 class ClaimAudit:

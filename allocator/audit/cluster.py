@@ -15,8 +15,9 @@ from allocator.cel.selectors import Selectors
 from allocator.model.allocations import DeviceResult
 from allocator.model.claims import Claim
 from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import CounterConsumption, DeviceId, PoolId, Slice
+from allocator.model.devices import CounterConsumption, DeviceId, PoolId
 from allocator.model.nodes import Node
+from allocator.model.slices.slice import Slice
 
 
 @dataclass(frozen=True, slots=True)

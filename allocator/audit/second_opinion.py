@@ -10,7 +10,8 @@ from allocator.cel import CelError, CompileError, Expired, OutOfTimeError, never
 from allocator.cel.selectors import Selectors
 from allocator.model.claims import Claim
 from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import Device, DeviceId
+from allocator.model.devices import DeviceId
+from allocator.model.slices.device import Device
 
 MOST_COST: Final = 20_000
 """The most that a selector may cost in our engine, in units of cost, if the second engine is to evaluate it."""

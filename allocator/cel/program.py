@@ -14,7 +14,7 @@ from allocator.cel.errors import CompileError, EvaluationError, as_evaluation_er
 from allocator.cel.parse import parse
 from allocator.cel.types import Type
 from allocator.cel.values import Value
-from allocator.model.devices import Device
+from allocator.model.slices.device import Device
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,10 @@ from allocator.cel import (
     never,
 )
 from allocator.cel.values import OptionalValue, TypeValue, Value
-from allocator.model.devices import AttributeValue, Device
+from allocator.model.devices import AttributeValue
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
+from allocator.model.slices.device import Device
 from allocator.tools.recent import Recent
 
 _ABSENT: Final = object()

@@ -11,9 +11,10 @@ from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
 from allocator.checks.device_state import DeviceState
 from allocator.errors import CapacityError
 from allocator.model.claims import AllocationMode
-from allocator.model.devices import Capacity, Device, DeviceId, RequestPolicy, ValidRange
+from allocator.model.devices import Capacity, DeviceId, RequestPolicy, ValidRange
 from allocator.model.features import Features
 from allocator.model.quantity import Quantity
+from allocator.model.slices.device import Device
 from allocator.obstacles.capacity_remedies import asking_for_less, naming
 from allocator.obstacles.obstacle import Held, Obstacle, Seen
 from allocator.pools import Candidate

@@ -8,9 +8,9 @@ from allocator.checks.device_state import DeviceState
 from allocator.checks.taint_rules import TaintRules
 from allocator.model.claims import Claim, DeviceRequest
 from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import Device
 from allocator.model.features import Features
 from allocator.model.nodes import Node
+from allocator.model.slices.device import Device
 from allocator.obstacles.obstacle import Obstacle, Seen
 from allocator.obstacles.unmet_conditions import Expressions, Selector
 from allocator.pools import Candidate, NodePool

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from allocator.checks.check import Refusal, Undo
-from allocator.model.devices import Device, PoolId
+from allocator.model.devices import PoolId
+from allocator.model.slices.device import Device
 from allocator.obstacles.obstacle import Held, Obstacle, Seen
 from allocator.pools import NodePool
 from allocator.reason import Cause

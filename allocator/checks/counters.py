@@ -4,8 +4,9 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
 from allocator.checks.check import Check, Refusal, Undo
-from allocator.model.devices import Device, DeviceId, PoolId
+from allocator.model.devices import DeviceId, PoolId
 from allocator.model.quantity import Quantity
+from allocator.model.slices.device import Device
 from allocator.obstacles.obstacle import Held, Obstacle, Seen
 from allocator.pools import NodePool
 from allocator.reason import Cause

@@ -5,7 +5,7 @@ from typing import Final
 
 from allocator.checks.check import Check, Refusal
 from allocator.checks.device_state import DeviceState
-from allocator.model.devices import Device
+from allocator.model.slices.device import Device
 from allocator.obstacles.obstacle import Held, Obstacle
 from allocator.reason import Cause
 from allocator.usage import DeviceUsage

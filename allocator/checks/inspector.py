@@ -11,10 +11,11 @@ from allocator.checks.table import Book, books, checks_for
 from allocator.checks.taint_rules import TaintRules
 from allocator.model.claims import Claim
 from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import Device, DeviceId, PoolId
+from allocator.model.devices import DeviceId, PoolId
 from allocator.model.features import Features
 from allocator.model.nodes import Node
 from allocator.model.optional import required
+from allocator.model.slices.device import Device
 from allocator.obstacles.obstacle import Seen
 from allocator.obstacles.unmet_conditions import Expressions
 from allocator.pools import Candidate, NodePool

@@ -6,7 +6,7 @@ from typing import Final
 from allocator.cel import CelError
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.errors import SelectorError
-from allocator.model.devices import Device
+from allocator.model.slices.device import Device
 from allocator.obstacles.obstacle import Seen
 from allocator.obstacles.unmet_conditions import Expressions
 from allocator.pools import Candidate

@@ -7,9 +7,11 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation
-from allocator.model.devices import Device, Placement, Slice
+from allocator.model.devices import Placement
 from allocator.model.nodes import Node
-from allocator.node_selectors import placement_matches
+from allocator.model.slices.device import Device
+from allocator.model.slices.slice import Slice
+from allocator.node_selectors import placement_matches, placement_of
 from allocator.obstacles.obstacle import Obstacle
 from allocator.pools import Candidate, NodePool
 from allocator.reason import UNREACHABLE
@@ -33,7 +35,7 @@ def _speaks(situation: Situation, _: Asked, candidate: Candidate, __: DeviceUsag
 
 def unreached(origin: Slice, device: Device) -> str:
     """Why no node reaches a device of a pool without problems."""
-    name = origin.placement_of(device).node_name
+    name = placement_of(origin, device).node_name
     return f"node {name} is not known" if name else "no known node reaches it"
 
 

@@ -5,10 +5,9 @@ The search stops at the first check that rejects a device (`Checks.all`). An exp
 
 A new feature of devices needs a module with its check, and the name of that check in this table. The check has the
 reason for filter, the words of explanations, tables and the console, and the state of a device that it refuses
-(`unusable`, unless the check names another). A new
-field of devices is read and validated by a module of `allocator.model.slices.device_fields`. If a gate of Kubernetes
-turns the feature on, the gate is in `allocator.model.features`. If the feature can be overdrawn, it has a rule in
-`allocator.audit`.
+(`unusable`, unless the check names another). A new field is an attribute of `Device`, and an entry of `FIELDS` in the
+same module (`allocator.model.slices.device`), which reads and validates it. If a gate of Kubernetes turns the feature
+on, the gate is in `allocator.model.features`. If the feature can be overdrawn, it has a rule in `allocator.audit`.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -29,9 +28,10 @@ from allocator.checks.placement import PLACEMENT
 from allocator.checks.taint_rules import TaintRules
 from allocator.checks.taints import TAINTS
 from allocator.model.claims import DeviceRequest
-from allocator.model.devices import Device, PoolId
+from allocator.model.devices import PoolId
 from allocator.model.features import Features
 from allocator.model.nodes import Node
+from allocator.model.slices.device import Device
 from allocator.pools import Candidate, NodePool
 from allocator.reason import CONSTRAINT, COUNT, POOL, RESULTS, Cause
 from allocator.usage import DeviceUsage, Usage

@@ -8,7 +8,8 @@ from typing import Final
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.checks.device_state import DeviceState
 from allocator.checks.taint_rules import TaintRules
-from allocator.model.devices import Device, DeviceTaint, Toleration
+from allocator.model.devices import DeviceTaint, Toleration
+from allocator.model.slices.device import Device
 from allocator.obstacles.obstacle import Obstacle, Remedy, RemedyKind, Seen
 from allocator.pools import Candidate, NodePool
 from allocator.reason import Cause

@@ -19,8 +19,9 @@ from allocator.checks.in_use import state_of
 from allocator.checks.taint_rules import TaintRules
 from allocator.model.claims import AllocationMode, Claim, DeviceRequest
 from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import AttributeValue, Device
+from allocator.model.devices import AttributeValue
 from allocator.model.nodes import Node
+from allocator.model.slices.device import Device
 from allocator.policies.policy import Policy
 from allocator.pools import Candidate, NodePool, SliceView
 from allocator.reason import Cause

@@ -26,7 +26,7 @@ from allocator.checks.table import needs_search
 from allocator.checks.taint_rules import NO_RULES
 from allocator.errors import SearchLimitError
 from allocator.model.claims import AllocationMode, Claim
-from allocator.model.devices import Device
+from allocator.model.slices.device import Device
 from allocator.policies.leftover import NOTHING_LEFT, DeviceModel, Leftover, Parts, model_of
 from allocator.policies.merit import Merit, merit_of_one
 from allocator.policies.policy import DeviceKind, Policy, Sizes, sizes_of

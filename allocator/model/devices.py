@@ -1,7 +1,7 @@
-"""Slices as drivers publish them: devices, attributes, capacities, counters, taints."""
+"""What devices are made of: their names, attributes, capacities, counters, taints and places."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from allocator.model.nodes import NodeSelector
@@ -122,65 +122,3 @@ class NodeResource:
     multiplier: Quantity | None = None
     per_pod: Quantity | None = None
     per_container: Quantity | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Device:
-    """A device of a slice; compared by identity.
-
-    Attributes:
-        attributes: qualified name to value; names without a domain live in the driver's domain.
-        capacity: name as published to capacity.
-        quantities: qualified name to the capacity's value, as CEL sees it.
-        placement: set only in slices with ``perDeviceNodeSelection``.
-        binding_conditions: None when the field is absent, which decides the order of pools.
-    """
-
-    id: DeviceId
-    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
-    capacity: Mapping[str, Capacity] = field(default_factory=dict)
-    quantities: Mapping[str, Quantity] = field(default_factory=dict)
-    consumes_counters: tuple[CounterConsumption, ...] = ()
-    taints: tuple[DeviceTaint, ...] = ()
-    placement: Placement | None = None
-    allow_multiple_allocations: bool = False
-    binds_to_node: bool = False
-    binding_conditions: tuple[str, ...] | None = None
-    binding_failure_conditions: tuple[str, ...] | None = None
-    node_resources: tuple[NodeResource, ...] = ()
-
-    @property
-    def driver(self) -> str:
-        """The driver's name, as CEL sees it."""
-        return self.id.driver
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Slice:
-    """A ResourceSlice: part of one generation of a pool. Either devices or counter sets, in valid objects.
-
-    Attributes:
-        slice_count: how many slices the pool of this generation has (``resourceSliceCount``).
-        placement: None if each device has its own (``perDeviceNodeSelection``), or no known field is set.
-        counter_sets: each counter set with its counters and their values (``sharedCounters``), in the order published.
-        partition_type: the attribute that groups the partitions of the slice (``partitionTypeAttribute``); empty: none.
-        created: when it was created, RFC 3339; empty if unknown.
-        revision: ``metadata.generation``: 1, and 1 more for each change by its publisher.
-    """
-
-    name: str
-    pool: PoolId
-    generation: int = 1
-    slice_count: int = 1
-    placement: Placement | None = None
-    per_device_placement: bool = False
-    devices: tuple[Device, ...] = ()
-    counter_sets: tuple[tuple[str, Mapping[str, Quantity]], ...] = ()
-    skip_node_operations: tuple[str, ...] = ()
-    partition_type: str = ""
-    created: str = ""
-    revision: int = 1
-
-    def placement_of(self, device: Device) -> Placement:
-        """Where a device of the slice can be reached from."""
-        return (device.placement if self.per_device_placement else self.placement) or Placement()

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from allocator.model.claims import DeviceRequest
-from allocator.model.devices import Capacity, Device
+from allocator.model.devices import Capacity
 from allocator.model.quantity import Quantity
+from allocator.model.slices.device import Device
 from allocator.obstacles.obstacle import WHOLE, Remedy, RemedyKind
 
 

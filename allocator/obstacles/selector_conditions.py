@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Final
 
 from allocator.cel import Reads
-from allocator.model.devices import Device
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
+from allocator.model.slices.device import Device
 
 ReadValues = tuple[tuple[str, str], ...]
 """What an expression reads of a device, by short name, and the values in words."""

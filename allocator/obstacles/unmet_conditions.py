@@ -17,9 +17,9 @@ from allocator.cel.parse import parse
 from allocator.cel.selectors import Selectors
 from allocator.model.claims import DeviceRequest
 from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import Device
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
+from allocator.model.slices.device import Device
 from allocator.obstacles.obstacle import WHOLE, Obstacle, Remedy, RemedyKind, Seen
 from allocator.obstacles.selector_conditions import (
     STRING,

@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from allocator.checks.counters import CounterKey, counter_demand
-from allocator.model.devices import AttributeValue, Capacity, Device
+from allocator.model.devices import AttributeValue, Capacity
+from allocator.model.slices.device import Device
 from allocator.policies.policy_view import PolicyView
 
 _DIGITS = 9

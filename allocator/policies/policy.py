@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol, TypeAlias, TypeVar
 
-from allocator.model.devices import Device
+from allocator.model.slices.device import Device
 from allocator.policies.merit import Merit
 from allocator.policies.policy_view import PolicyView
 from allocator.search.candidates import SUITS, UNJUDGED, Alternative

@@ -23,8 +23,9 @@ from allocator.cel.selectors import Selectors
 from allocator.checks.capacity import CapacityArithmeticError, consumption
 from allocator.model.claims import DeviceRequest, Request
 from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import Device, DeviceId
+from allocator.model.devices import DeviceId
 from allocator.model.features import Features
+from allocator.model.slices.device import Device
 from allocator.policies.leftover import DeviceModel, Leftover
 from allocator.search.limits import SearchBudget, TimedSelectors
 from allocator.tools.recent import Recent

@@ -17,10 +17,12 @@ from allocator.checks.taint_rules import TaintRules
 from allocator.errors import CapacityError, SearchLimitError, SelectorError
 from allocator.model.claims import ConstraintSpec, DeviceRequest
 from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import AttributeValue, Device, DeviceId, PoolId, Slice
+from allocator.model.devices import AttributeValue, DeviceId, PoolId
 from allocator.model.features import Features
 from allocator.model.nodes import Node
 from allocator.model.quantity import Quantity
+from allocator.model.slices.device import Device
+from allocator.model.slices.slice import Slice
 from allocator.pools import Candidate, NodePool
 from allocator.reason import COUNT
 from allocator.search.constraints import values_of

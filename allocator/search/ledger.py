@@ -8,8 +8,8 @@ from allocator.checks.check import Refusal, Undo
 from allocator.checks.counters import Counters
 from allocator.checks.in_use import IN_USE
 from allocator.checks.table import books
-from allocator.model.devices import Device
 from allocator.model.features import Features
+from allocator.model.slices.device import Device
 from allocator.pools import NodePool
 from allocator.reason import CONSTRAINT
 from allocator.search.candidates import SUITS, Alternative, Candidates

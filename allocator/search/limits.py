@@ -8,7 +8,8 @@ from typing import Final
 from allocator.cel import OutOfTimeError
 from allocator.cel.selectors import Selectors
 from allocator.errors import SearchLimitError
-from allocator.model.devices import AttributeValue, Device
+from allocator.model.devices import AttributeValue
+from allocator.model.slices.device import Device
 
 Clock = Callable[[], float]
 """Returns seconds, monotonic."""

@@ -7,6 +7,7 @@ from allocator.model.allocations import FROM_CLAIM, FROM_CLASS, AllocatedConfig,
 from allocator.model.claims import Claim
 from allocator.model.features import Features
 from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
+from allocator.node_selectors import placement_of
 from allocator.pools import Candidate
 from allocator.search.candidates import Alternative, Candidates
 
@@ -97,7 +98,7 @@ def _node_selector(claim: Claim, devices: Sequence[Candidate], node: Node) -> No
     fields: list[Requirement] = []
     expressions: list[Requirement] = []
     for candidate in devices:
-        placement = candidate.slice.placement_of(candidate.device)
+        placement = placement_of(candidate.slice, candidate.device)
         if placement.node_name or candidate.device.binds_to_node:
             just_here = Requirement("metadata.name", "In", (node.name,))
             return NodeSelector((NodeSelectorTerm(match_fields=(just_here,)),))

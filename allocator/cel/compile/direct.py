@@ -28,7 +28,7 @@ from allocator.cel.errors import EvaluationError, StoppedError, no_such_overload
 from allocator.cel.keys import lookup
 from allocator.cel.types import Type
 from allocator.cel.values import Value, size
-from allocator.model.devices import Device
+from allocator.model.slices.device import Device
 
 Evaluate: TypeAlias = Callable[[Device], Value]
 """Yields a value or raises `EvaluationError`."""

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 from allocator.cel.cost import LIMIT
 from allocator.cel.errors import CostLimitError, OutOfTimeError
 from allocator.cel.values import DefaultMap, TextMap, Value
-from allocator.model.devices import Device
+from allocator.model.slices.device import Device
 
 
 def domains(values: Mapping[str, Value]) -> DefaultMap:

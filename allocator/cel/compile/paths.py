@@ -7,7 +7,7 @@ from allocator.cel.checked import Input
 from allocator.cel.errors import EvaluationError
 from allocator.cel.keys import INDEXES, is_container, lookup, present
 from allocator.cel.values import NONE, OptionalValue, Value, type_name
-from allocator.model.devices import Device
+from allocator.model.slices.device import Device
 
 
 class Meter(Protocol):

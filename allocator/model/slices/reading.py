@@ -1,4 +1,4 @@
-"""ResourceSlices from JSON: pools, devices, their attributes and capacities. `device_fields` reads the other fields.
+"""ResourceSlices from JSON: pools, devices, their attributes and capacities. `device` reads the other fields.
 
 v1beta1 keeps all of a device but its name in ``basic``.
 """
@@ -7,22 +7,13 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from allocator.model.devices import (
-    AttributeValue,
-    Capacity,
-    Device,
-    DeviceId,
-    Placement,
-    PoolId,
-    RequestPolicy,
-    Slice,
-    ValidRange,
-)
+from allocator.model.devices import AttributeValue, Capacity, DeviceId, Placement, PoolId, RequestPolicy, ValidRange
 from allocator.model.json.common import V1BETA1, VERSIONS, node_selector_or_none
 from allocator.model.json.interner import Capacities, Interner
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
-from allocator.model.slices.device_fields import read_counters, read_fields
+from allocator.model.slices.device import Device, read_counters, read_fields
+from allocator.model.slices.slice import Slice
 from allocator.tools.fields import Fields, ObjectReader, is_int64
 from allocator.tools.printable import shown
 

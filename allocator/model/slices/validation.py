@@ -1,11 +1,11 @@
-"""The API server's rules for ResourceSlices. `device_fields` has the rules for the optional fields of devices."""
+"""The API server's rules for ResourceSlices. `device` has the rules for the optional fields of devices."""
 
 from typing import Final
 
 from allocator.model import field_rules as rules
 from allocator.model.json.interner import Interner
 from allocator.model.quantity import Quantity
-from allocator.model.slices.device_fields import check_counters, check_fields
+from allocator.model.slices.device import check_counters, check_fields
 from allocator.model.slices.reading import ATTRIBUTE_TYPES
 from allocator.tools.fields import Fields
 from allocator.tools.names import (

@@ -1,22 +1,63 @@
-"""The optional fields of a device: how each is read, and what the API server validates of it. One table has them all.
+"""A device as a value; how each of its optional fields is read, and what the API server validates of it (`FIELDS`).
 
-Fields are counters that a device consumes of its pool (KEP-4815), the CPU, memory and huge pages that it takes of its
-node (KEP-5517), taints (KEP-5055), binding conditions (KEP-5007), and flags: whether claims share it (KEP-5075), and
-whether an allocation binds its claim to the node.
+Optional fields are counters that a device consumes of its pool (KEP-4815), the CPU, memory and huge pages that it
+takes of its node (KEP-5517), taints (KEP-5055), binding conditions (KEP-5007), and flags: whether claims share it
+(KEP-5075), and whether an allocation binds its claim to the node.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator.model import field_rules as rules
-from allocator.model.devices import CounterConsumption, DeviceTaint, NodeResource
+from allocator.model.devices import (
+    AttributeValue,
+    Capacity,
+    CounterConsumption,
+    DeviceId,
+    DeviceTaint,
+    NodeResource,
+    Placement,
+)
 from allocator.model.field_rules import binding_conditions
 from allocator.model.json.common import read_taint
 from allocator.model.json.interner import Interner
 from allocator.model.quantity import Quantity
 from allocator.tools.fields import Fields
 from allocator.tools.names import dns_label
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Device:
+    """A device of a slice; compared by identity.
+
+    The attributes that are not described here are optional fields, each with its `DeviceField` below.
+
+    Attributes:
+        attributes: qualified name to value; names without a domain live in the driver's domain.
+        capacity: name as published to capacity.
+        quantities: qualified name to the capacity's value, as CEL sees it.
+        placement: set only in slices with ``perDeviceNodeSelection``.
+        binding_conditions: None when the field is absent, which decides the order of pools.
+    """
+
+    id: DeviceId
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    capacity: Mapping[str, Capacity] = field(default_factory=dict)
+    quantities: Mapping[str, Quantity] = field(default_factory=dict)
+    consumes_counters: tuple[CounterConsumption, ...] = ()
+    taints: tuple[DeviceTaint, ...] = ()
+    placement: Placement | None = None
+    allow_multiple_allocations: bool = False
+    binds_to_node: bool = False
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    node_resources: tuple[NodeResource, ...] = ()
+
+    @property
+    def driver(self) -> str:
+        """The driver's name, as CEL sees it."""
+        return self.id.driver
 
 
 def anything(_: Fields) -> None:
