@@ -1,15 +1,15 @@
 """The audit of one allocated claim: it has what it asks for, and is bound to the right nodes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from allocator.audit.rules import Finding, Rule
 from allocator.cel import CelError
 from allocator.cel.selectors import Selectors
 from allocator.model.allocations import AllocationResult, DeviceResult
-from allocator.model.claims import AllocationMode, Claim, ConstraintKind, ConstraintSpec, DeviceRequest, Request
+from allocator.model.claims import AllocationMode, Claim, ConstraintSpec, DeviceRequest, Request
 from allocator.model.device_classes import DeviceClass
 from allocator.model.devices import AttributeValue, Capacity, DeviceId, Placement
 from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
@@ -21,19 +21,6 @@ from allocator.node_selectors import placement_matches, placement_of, selector_m
 
 _Problem: TypeAlias = tuple[Rule, DeviceId | None, str]
 """The rule that is broken, on which device (None: not just one), and how."""
-
-
-CONSTRAINTS: Final[Mapping[ConstraintKind, tuple[Callable[[Sequence[frozenset[object]]], bool], str]]] = {
-    ConstraintKind.MATCH: (
-        lambda values: bool(frozenset.intersection(*values)),
-        "no value of {} is common to all devices",
-    ),
-    ConstraintKind.DISTINCT: (
-        lambda values: sum(map(len, values)) == len(frozenset().union(*values)),
-        "values of {} are not distinct",
-    ),
-}
-"""Per kind: whether the constraint holds, given the values of each device, and what is wrong if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +128,8 @@ class ClaimAudit:
                 yield Rule.CONSTRAINT, result.device, text
                 continue
             values.append(_elements(value))
-        if spec.kind is not None and values:
-            holds, message = CONSTRAINTS[spec.kind]
-            if not holds(values):
-                yield Rule.CONSTRAINT, None, message.format(spec.attribute)
+        if spec.kind is not None and values and not spec.kind.holds(values):
+            yield Rule.CONSTRAINT, None, spec.kind.broken.format(spec.attribute)
 
     def _value(self, request: DeviceRequest, device: Device, attribute: str) -> AttributeValue | None:
         """The request's derived attribute, else the published attribute."""

@@ -1,10 +1,10 @@
 """Claims, claim templates, and what they ask for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
-from typing import Final
+from typing import Final, Self, TypeAlias
 
 from allocator.model.allocations import AllocationResult, ClaimConfig
 from allocator.model.devices import Toleration
@@ -73,11 +73,41 @@ class Request:
         return f"{self.name}/{alternative.name}" if self.prioritized else self.name
 
 
-class ConstraintKind(Enum):
-    """What a constraint demands of its attribute."""
+ValuesOfDevices: TypeAlias = Sequence[frozenset[object]]
+"""The values that each device of a constraint has of its attribute: one, or the elements of a list."""
 
-    MATCH = "matchAttribute"
-    DISTINCT = "distinctAttribute"
+
+def _have_one_in_common(values: ValuesOfDevices) -> bool:
+    return bool(frozenset.intersection(*values))
+
+
+def _share_none(values: ValuesOfDevices) -> bool:
+    return sum(map(len, values)) == len(frozenset().union(*values))
+
+
+class ConstraintKind(Enum):
+    """What a constraint demands of its attribute. The value of a member is its field in JSON.
+
+    The search knows each kind in another way (`allocator.search.constraints`): it adds one device after the other. The
+    audit judges by the definition here.
+
+    Attributes:
+        holds: the definition: whether devices with these values, one device at least, satisfy the constraint.
+        broken: what is wrong with them otherwise; ``{}`` stands for the attribute.
+    """
+
+    _value_: str
+    holds: Callable[[ValuesOfDevices], bool]
+    broken: str
+
+    MATCH = "matchAttribute", _have_one_in_common, "no value of {} is common to all devices"
+    DISTINCT = "distinctAttribute", _share_none, "values of {} are not distinct"
+
+    def __new__(cls, key: str, holds: Callable[[ValuesOfDevices], bool], broken: str) -> Self:
+        """A kind by its field in JSON, its definition, and the words for what does not satisfy it."""
+        kind = object.__new__(cls)
+        kind._value_, kind.holds, kind.broken = key, holds, broken
+        return kind
 
 
 @dataclass(frozen=True, slots=True)

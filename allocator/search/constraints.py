@@ -1,9 +1,9 @@
 """Constraints over the devices of a claim: matchAttribute and distinctAttribute.
 
-A new kind needs three files: its name in `allocator.model.claims.ConstraintKind`, from which reading and validation
-follow; its class here, registered in `CONSTRAINTS`; and its judge in `allocator.audit.claim`, which shares no code with
-the search. A constraint compares devices by one attribute. `allocator/model/validation/fields.json`, which is made from
-Kubernetes' OpenAPI, has to know the field, or manifests with it are refused.
+A new kind needs two files: a member of `allocator.model.claims.ConstraintKind`, from which reading, validation and the
+audit follow; and its class here, registered in `CONSTRAINTS`. A constraint compares devices by one attribute.
+`allocator/model/validation/fields.json`, which is made from Kubernetes' OpenAPI, has to know the field, or manifests
+with it are refused.
 """
 
 from abc import ABC, abstractmethod
