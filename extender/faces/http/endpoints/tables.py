@@ -178,7 +178,7 @@ class Pools(Paging):
     node: str = Field(default="", description="With devices for this node only.", examples=["node-0"])
 
 
-POOLS: Final = Table(
+_POOLS: Final = Table(
     "pools",
     "Pools, and what is free in them.",
     Pools,
@@ -243,7 +243,7 @@ def _timed_selectors(overview: Overview) -> TimedSelectors:
     return TimedSelectors(overview.decider.solver.selectors, SearchBudget(_SELECTING, overview.selecting_clock()))
 
 
-DEVICES: Final = Table(
+_DEVICES: Final = Table(
     "devices",
     "Devices: whether a claim can have them, and who holds them.",
     Devices,
@@ -306,7 +306,7 @@ def _resources(overview: Overview, query: Resources) -> TableView:
     return resources(snapshot, overview.devices, members, wanted, by=query.by, properties=properties, wide=query.wide)
 
 
-COMPUTE_RESOURCES: Final = Table(
+_RESOURCES: Final = Table(
     "resources",
     "Devices with equal properties: how many there are, and how many of them are free.",
     Resources,
@@ -518,9 +518,9 @@ _DECISIONS: Final = Table(
 
 TABLES: Final[tuple[Table[Any], ...]] = (
     _CLUSTER,
-    POOLS,
-    DEVICES,
-    COMPUTE_RESOURCES,
+    _POOLS,
+    _DEVICES,
+    _RESOURCES,
     _CLAIMS,
     _PODS,
     _QUOTAS,
