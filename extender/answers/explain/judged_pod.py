@@ -37,7 +37,6 @@ from extender.answers.explain.explanation import (
     PreemptionReport,
     Proposal,
     Rejections,
-    RequestReport,
 )
 from extender.answers.explain.headline import headline
 from extender.answers.explain.holders import Holders, held_by
@@ -53,7 +52,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import OUT_OF_TIME
 from extender.framework.filter import Bounds, FilterQuestion
-from extender.framework.plugin import NodeCheck
+from extender.framework.plugin import NodeCheck, Refusal
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.reasons import Reasons
 from extender.planning.changes import Suggest, Target
@@ -80,7 +79,7 @@ def with_rejections(
     near, told = {name: rejected[name] for name in found.with_devices}, explanation.headline
     if near or not explanation.nodes:
         told = _of_rejections(near, found.groups, of_one=len(rejected) == 1 and not explanation.nodes)
-    return replace(explanation, rejections=found, advice=_advice(ways), headline=told)
+    return replace(explanation, rejections=found, advice=_advice(ways) or explanation.advice, headline=told)
 
 
 def _of_rejections(near: Mapping[str, str], groups: Sequence[NodesByReason], *, of_one: bool) -> str:
@@ -299,9 +298,13 @@ class JudgedPod:
         reports = survey.reports(targets, holders)
         told = () if verdicts.cause else tuple(islice(clashes(survey, targets, within), MAX_CLASHES))
         short = self._short(verdicts, *self._notes(len(able) - len(known)))
+        is_over = bool(verdicts.over) and not verdicts.cause
+        refusal = self._refusal(min(verdicts.over)) if is_over else None
+        lacks = ((), ()) if is_over else (reports, told)
         return replace(
             short,
-            headline=self._headline(reports, told, short.nodes, verdicts),
+            advice="" if refusal is None else refusal.advice,
+            headline=headline(*lacks, short.nodes, verdicts.cause) if refusal is None else str(refusal),
             requests=reports,
             clashes=told,
             preemption=self._preemption(),
@@ -321,24 +324,12 @@ class JudgedPod:
         told, pod = headline((), (), groups, verdicts.cause), str(self.cycle.pod)
         return Explanation(pod, Conclusion.FITS_NOWHERE, "", verdicts.cause, told, notes=notes, nodes=groups)
 
-    def _headline(
-        self,
-        reports: Sequence[RequestReport],
-        told: Sequence[Clash],
-        nodes: Sequence[NodesByReason],
-        verdicts: _Verdicts,
-    ) -> str:
-        """What is wrong: on a node with the devices, what else refuses the pod there."""
-        if not verdicts.cause and verdicts.over:
-            return self._refusal(min(verdicts.over)) or headline((), (), nodes, "")
-        return headline(reports, told, nodes, verdicts.cause)
-
-    def _refusal(self, name: str) -> str:
-        """What a plugin says of what is found on a node, with what is in use now."""
+    def _refusal(self, name: str) -> Refusal | None:
+        """What a plugin says of a node with the devices, and of what is found there; None if no plugin refuses it."""
         node = self.cycle.snapshot.nodes[name]
         found = self.cycle.at(node)
         refused = Admitted(self.cycle, self.checks).refused(node, found) if isinstance(found, Allocation) else None
-        return "" if refused is None else str(refused.refusal)
+        return None if refused is None else refused.refusal
 
     def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
         """The claims to allocate: the same on all nodes, except the special claim for extended resources."""

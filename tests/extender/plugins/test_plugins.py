@@ -352,18 +352,18 @@ async def test_a_new_plugin_refuses_a_node_in_filter_in_bind_and_in_explanations
 
 
 class DevicesPlugin(Plugin):
-    """Refuses a pod on each node by the devices that it would get there."""
+    """Refuses a pod on each node by the devices that it would get there, and knows what would help."""
 
     name = "devices-of-node"
 
     def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> NodeCheck:
-        return lambda _offer: Refusal(Reason(_FROZEN, detail=pod.namespace))
+        return lambda _offer: Refusal(Reason(_FROZEN, detail=pod.namespace), "it is frozen", "thaw the namespace")
 
 
 def test_a_node_that_a_new_plugin_refuses_does_not_lack_devices() -> None:
-    """An explanation names no requests that exclude each other there."""
+    """An explanation names no requests that exclude each other there, and tells the plugin's advice."""
     snapshot = snapshot_of(*nodes("n", 2), *waits("p", request("a"), request("b")))
     by = replace(solver(), plugins=Plugins((*TABLE, DevicesPlugin())))
     found = Explainer.alone(snapshot, by).explain(snapshot.pods[ObjectKey("ns", "p")])
     assert [each.reason for each in found.nodes] == ["nothing is kept in namespace ns"]
-    assert found.clashes == ()
+    assert (found.clashes, found.headline, found.advice) == ((), "it is frozen", "thaw the namespace")
