@@ -194,7 +194,12 @@ class TestClusterInMemory:
         """The pod is charged for one device, and the claim is not the special claim of the pod."""
         asking = written(pod("p", resources={RESOURCE: "1"}))
         asking["metadata"] |= uid
-        objects = [device_class(extended=RESOURCE), quota(**{f"requests.{RESOURCE}": "1"}), asking, written(claim("c"))]
+        objects = [
+            device_class(extended=RESOURCE),
+            limiting(**{f"requests.{RESOURCE}": "1"}),
+            asking,
+            written(claim("c")),
+        ]
         (refused,) = over_quota(load_objects(objects, "objects").objects)
         assert str(refused).startswith("objects: ResourceClaim ns/c is not made: quota gpu of namespace ns")
 
