@@ -25,19 +25,19 @@ NICS: Final = f"{PLAIN}.deviceclass.resource.k8s.io/devices"
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
 
 
-def asking(name: str, *asked: RawObject) -> RawObject:
+def claim_for(name: str, *asked: RawObject) -> RawObject:
     """A claim. Its namespace is set later, like the namespace of all objects here."""
     return claim("", name, requests(*(asked or [request("gpu", SERVED)])))
 
 
 def several(name: str, count: int, device_class: str = SERVED, **exactly: Any) -> RawObject:
     """A claim for this number of devices."""
-    return asking(name, request("gpu", device_class, count=count, **exactly))
+    return claim_for(name, request("gpu", device_class, count=count, **exactly))
 
 
 def every(name: str) -> RawObject:
     """A claim for all devices."""
-    return asking(name, {"name": "gpu", "exactly": {"deviceClassName": SERVED, "allocationMode": "All"}})
+    return claim_for(name, {"name": "gpu", "exactly": {"deviceClassName": SERVED, "allocationMode": "All"}})
 
 
 def first_of(name: str, *ways: tuple[str, int | str]) -> RawObject:
@@ -48,7 +48,7 @@ def first_of(name: str, *ways: tuple[str, int | str]) -> RawObject:
         else {"name": f"way-{index}", "deviceClassName": of, "count": amount}
         for index, (of, amount) in enumerate(ways)
     ]
-    return asking(name, {"name": "gpu", "firstAvailable": alternatives})
+    return claim_for(name, {"name": "gpu", "firstAvailable": alternatives})
 
 
 def running(name: str, *containers: RawObject, init: Sequence[RawObject] = (), **spec: Any) -> RawObject:
@@ -94,27 +94,27 @@ class Case:
 
 
 CASES: Final[dict[str, Case]] = {
-    "claims are counted": Case([{CLAIM_COUNT: "1"}], [asking("a"), asking("b")], ["b"]),
+    "claims are counted": Case([{CLAIM_COUNT: "1"}], [claim_for("a"), claim_for("b")], ["b"]),
     "the devices of a class, in all requests": Case(
         [{GPUS: "3"}],
-        [asking("a", request("x", SERVED, count=2), request("y", SERVED)), asking("b"), several("c", 9, PLAIN)],
+        [claim_for("a", request("x", SERVED, count=2), request("y", SERVED)), claim_for("b"), several("c", 9, PLAIN)],
         ["b"],
     ),
     "a claim that fits no more leaves room for a smaller one": Case(
         [{GPUS: "4"}], [several("a", 3), several("b", 2), several("c", 1)], ["b"]
     ),
-    "all devices count as many as a claim can hold": Case([{GPUS: "32"}], [every("a"), asking("b")], ["b"]),
+    "all devices count as many as a claim can hold": Case([{GPUS: "32"}], [every("a"), claim_for("b")], ["b"]),
     "of alternatives, the most of each class counts": Case(
         [{GPUS: "4", NICS: "8"}],
         [first_of("a", (SERVED, 3), (PLAIN, 8), (SERVED, 2)), several("b", 2), several("c", 1), several("d", 1, PLAIN)],
         ["b", "d"],
     ),
     "an alternative for all devices": Case([{GPUS: "31"}], [first_of("a", (PLAIN, 1), (SERVED, "All"))], ["a"]),
-    "a quota of zero": Case([{GPUS: "0"}], [asking("a"), several("b", 1, PLAIN)], ["a"]),
+    "a quota of zero": Case([{GPUS: "0"}], [claim_for("a"), several("b", 1, PLAIN)], ["a"]),
     "claims count as extended resources of their class": Case(
-        [{f"requests.{RESOURCE}": "1"}], [asking("a"), asking("b"), several("c", 1, PLAIN)], ["b"]
+        [{f"requests.{RESOURCE}": "1"}], [claim_for("a"), claim_for("b"), several("c", 1, PLAIN)], ["b"]
     ),
-    "and by its implicit name": Case([{f"requests.{IMPLICIT}": "1"}], [asking("a"), asking("b")], ["b"]),
+    "and by its implicit name": Case([{f"requests.{IMPLICIT}": "1"}], [claim_for("a"), claim_for("b")], ["b"]),
     "also if the class serves no other extended resource": Case(
         [{f"requests.{IMPLICIT_PLAIN}": "1"}], [several("a", 9, PLAIN), several("b", 1, PLAIN)], ["a"]
     ),
@@ -125,14 +125,14 @@ CASES: Final[dict[str, Case]] = {
         [{"requests.deviceclass.resource.kubernetes.io/none": "1", CLAIM_COUNT: "9"}], [several("a", 9, "none")], ["a"]
     ),
     "an extended resource that no class serves is not about claims": Case(
-        [{"requests.other.example.com/gpu": "1"}], [asking("a"), wanting("p", "2", "other.example.com/gpu")], ["p"]
+        [{"requests.other.example.com/gpu": "1"}], [claim_for("a"), wanting("p", "2", "other.example.com/gpu")], ["p"]
     ),
     "pods and claims count together": Case(
-        [{f"requests.{RESOURCE}": "2"}], [asking("a"), wanting("p"), wanting("q"), asking("b")], ["q", "b"]
+        [{f"requests.{RESOURCE}": "2"}], [claim_for("a"), wanting("p"), wanting("q"), claim_for("b")], ["q", "b"]
     ),
     "pods that ask by the implicit name": Case(
         [{f"requests.{IMPLICIT}": "1", f"requests.{RESOURCE}": "1"}],
-        [wanting("p", "1", IMPLICIT), wanting("q", "1", IMPLICIT), wanting("r", "1"), asking("a")],
+        [wanting("p", "1", IMPLICIT), wanting("q", "1", IMPLICIT), wanting("r", "1"), claim_for("a")],
         ["q", "a"],
     ),
     "a pod counts at its peak": Case(
@@ -148,26 +148,26 @@ CASES: Final[dict[str, Case]] = {
     ),
     "a special claim counts as a claim, and not again as its pod's resource": Case(
         [{CLAIM_COUNT: "1", GPUS: "1", f"requests.{RESOURCE}": "1"}],
-        [wanting("p"), special("p-special", "p"), wanting("q"), asking("a")],
+        [wanting("p"), special("p-special", "p"), wanting("q"), claim_for("a")],
         ["q", "a"],
     ),
     "a special claim counts by the implicit name, which its pod has not used": Case(
         [{f"requests.{IMPLICIT}": "1"}], [wanting("p", "2"), special("s", "p", 2)], ["s"]
     ),
     "a special claim for more than its pod counts for the rest": Case(
-        [{f"requests.{RESOURCE}": "3"}], [wanting("p", "1"), special("s", "p", 3), asking("a")], ["a"]
+        [{f"requests.{RESOURCE}": "3"}], [wanting("p", "1"), special("s", "p", 3), claim_for("a")], ["a"]
     ),
     "of two special claims the second counts in full": Case(
         [{f"requests.{RESOURCE}": "1"}], [wanting("p"), special("s", "p"), special("t", "p")], ["t"]
     ),
     "of two quotas the one that is exceeded says why": Case(
-        [{GPUS: "9"}, {CLAIM_COUNT: "1"}], [asking("a"), asking("b")], ["b"]
+        [{GPUS: "9"}, {CLAIM_COUNT: "1"}], [claim_for("a"), claim_for("b")], ["b"]
     ),
     "all that is exceeded is named": Case(
-        [{GPUS: "1", CLAIM_COUNT: "1", f"requests.{RESOURCE}": "1"}], [asking("a"), asking("b")], ["b"]
+        [{GPUS: "1", CLAIM_COUNT: "1", f"requests.{RESOURCE}": "1"}], [claim_for("a"), claim_for("b")], ["b"]
     ),
     "claims are in no scope": Case(
-        [{GPUS: "0", f"requests.{RESOURCE}": "0"}], [asking("a"), wanting("p")], ["p"], {"scopes": ["BestEffort"]}
+        [{GPUS: "0", f"requests.{RESOURCE}": "0"}], [claim_for("a"), wanting("p")], ["p"], {"scopes": ["BestEffort"]}
     ),
     "a scope that a pod is not in": Case(
         [{f"requests.{RESOURCE}": "0"}],

@@ -57,7 +57,7 @@ def extender_over(cluster: Cluster, told: Told) -> Extender:
     return make_extender(cluster.api, cluster.state, poisoned(told), Settings())
 
 
-def asking(raw: Object) -> FilterArgs:
+def filter_args(raw: Object) -> FilterArgs:
     return FilterArgs(parsed(raw), ("a", "b"))
 
 
@@ -68,10 +68,10 @@ async def test_filter_says_of_which_claim_the_fault_is_and_the_log_hears_it_once
     told = Told()
     service = extender_over(Cluster.of(*WORLD, *DEVICES), told).service
     for _ in range(3):
-        result = await service.filter(asking(SICK))
+        result = await service.filter(filter_args(SICK))
         assert result.unresolvable.in_words() == dict.fromkeys(("a", "b"), REASON)
     assert told.lines == ["claim ns/sick-c: poison"]
-    assert (await service.filter(asking(WELL))).passed == ("a", "b")
+    assert (await service.filter(filter_args(WELL))).passed == ("a", "b")
 
 
 async def test_bind_and_preempt_answer_as_for_any_claim_that_can_go_nowhere() -> None:
@@ -126,7 +126,7 @@ def test_whatever_a_selector_meets_is_an_answer(expression: str) -> None:
 async def test_a_pod_with_a_fault_that_waits_since_before_the_start_keeps_nobody_from_being_woken() -> None:
     told, cluster = Told(), Cluster.of(*WORLD)
     service = extender_over(cluster, told).service
-    assert not (await service.filter(asking(WELL))).passed
+    assert not (await service.filter(filter_args(WELL))).passed
     for each in DEVICES:
         cluster.load(each)
     for _ in range(5):

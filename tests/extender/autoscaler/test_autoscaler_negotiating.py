@@ -47,7 +47,7 @@ def started(autoscaler: Autoscaler) -> InSession:
     return InSession(autoscaler, start_session(InSession(autoscaler)))
 
 
-def asking(name: str, *nodes: str, template: str = "license", sent: Sequence[Object] = ()) -> SimulatedArgs:
+def simulated_args(name: str, *nodes: str, template: str = "license", sent: Sequence[Object] = ()) -> SimulatedArgs:
     asked = FilterArgs(parsed(pod_of(name, template)), list(nodes))
     return SimulatedArgs(asked, made_up(*sent))
 
@@ -68,7 +68,7 @@ async def test_session_asks_controllers_and_they_allocate_nothing(template: str)
     scene = Scene(*TEMPLATES, licenses=Licenses(refuses={"m": "no server"}))
     autoscaler = autoscaler_of(scene)
     session = started(autoscaler)
-    found = await filter_simulated(session, asking("p", "n", "m", template=template))
+    found = await filter_simulated(session, simulated_args("p", "n", "m", template=template))
     assert list(found.passed) == ["n"]
     assert found.unresolvable.in_words() == {"m": f"controller {NAME}: no server"}
     await select_node(session, selecting("p", "n", template))
@@ -78,7 +78,7 @@ async def test_session_asks_controllers_and_they_allocate_nothing(template: str)
 @in_virtual_time
 async def test_controller_gets_the_requests_of_a_template_as_they_are_written() -> None:
     scene = Scene(*TEMPLATES)
-    await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "n"))
+    await filter_simulated(InSession(autoscaler_of(scene)), simulated_args("p", "n"))
     (asked,) = scene.licenses.asked(UNSUITABLE_NODES)
     (of_claim,) = asked.claims
     assert of_claim.requests == ({"name": "license", **LICENSE["exactly"]},)
@@ -90,7 +90,7 @@ async def test_session_counts_what_it_has_booked_and_what_was_moved() -> None:
     autoscaler = autoscaler_of(scene)
     session = started(autoscaler)
     await select_node(session, selecting("p", "n"))
-    found = await filter_simulated(session, asking("q", "n", "m"))
+    found = await filter_simulated(session, simulated_args("q", "n", "m"))
     assert set(found.unresolvable.in_words().values()) == {f"controller {NAME}: {NO_LICENSE}"}
     with pytest.raises(RefusedError, match=NO_LICENSE):
         await select_node(session, selecting("q", "m"))
@@ -98,7 +98,7 @@ async def test_session_counts_what_it_has_booked_and_what_was_moved() -> None:
     (last,) = scene.licenses.asked(ALLOCATE)[-1:]
     assert (last.nodes[0].name, last.held) == ("m", ())
     other = started(autoscaler)
-    assert (await filter_simulated(other, asking("q", "n"))).passed
+    assert (await filter_simulated(other, simulated_args("q", "n"))).passed
     check_nothing_was_done(scene)
 
 
@@ -121,7 +121,7 @@ async def test_nodes_that_are_made_up_are_asked_about_with_their_labels() -> Non
     scene.extender = scene.another(controllers=[{"name": NAME, "url": "http://localhost:1", "nodeLabels": ["site"]}])
     new = machine("new")
     new["metadata"]["labels"] = {"site": "a"}
-    found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "new", sent=[new]))
+    found = await filter_simulated(InSession(autoscaler_of(scene)), simulated_args("p", "new", sent=[new]))
     assert list(found.passed) == ["new"]
     (asked,) = scene.licenses.asked(UNSUITABLE_NODES)
     assert [(each.name, each.labels) for each in asked.nodes] == [("new", {"site": "a"})]
@@ -213,7 +213,7 @@ def by_contexts(**annotations: str) -> Scene:
 
 @in_virtual_time
 async def test_controller_of_contexts_is_not_known_in_a_session() -> None:
-    found = await filter_simulated(InSession(autoscaler_of(by_contexts())), asking("p", "n"))
+    found = await filter_simulated(InSession(autoscaler_of(by_contexts())), simulated_args("p", "n"))
     text = "it answers by PodSchedulingContexts, so its answer is not known in a simulation (class license has no "
     annotation = 'annotation dra-extender.dev/in-simulations: "available")'
     assert found.unresolvable.in_words() == {"n": f"controller {NAME}: {text}{annotation}"}
@@ -224,7 +224,7 @@ async def test_what_a_class_says_to_assume_of_such_a_controller_counts_in_sessio
     selector = '{"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}'
     scene = by_contexts(in_simulations="available", suitable_nodes=selector)
     session = started(autoscaler_of(scene))
-    found = await filter_simulated(session, asking("p", "n", "m"))
+    found = await filter_simulated(session, simulated_args("p", "n", "m"))
     assert list(found.passed) == ["n"]
     await select_node(session, selecting("p", "n"))
     everywhere = by_contexts(in_simulations="available")

@@ -389,12 +389,12 @@ def test_pod_gets_its_cores_exactly_if_what_is_required_can_be_met(
 # The CPU of nodes and pods, as kube-scheduler counts it.
 
 
-def asking(**resources: Any) -> Object:
+def with_resources(**resources: Any) -> Object:
     return {"resources": resources}
 
 
 def container(cpu: str | int, **more: Any) -> Object:
-    return asking(requests={"cpu": cpu}) | more
+    return with_resources(requests={"cpu": cpu}) | more
 
 
 SPECS: dict[str, tuple[object, int]] = {
@@ -403,14 +403,14 @@ SPECS: dict[str, tuple[object, int]] = {
     "requests are summed": ({"containers": [container("1"), container("250m")]}, 1250),
     "parts of a thousandth count as one": ({"containers": [container("1u")]}, 1),
     "a number": ({"containers": [container(2)]}, 2000),
-    "a limit without a request": ({"containers": [asking(limits={"cpu": "2"})]}, 2000),
-    "a limit above a request": ({"containers": [asking(limits={"cpu": "2"}, requests={"cpu": "1"})]}, 1000),
+    "a limit without a request": ({"containers": [with_resources(limits={"cpu": "2"})]}, 2000),
+    "a limit above a request": ({"containers": [with_resources(limits={"cpu": "2"}, requests={"cpu": "1"})]}, 1000),
     "an init container that needs more": ({"initContainers": [container("4")], "containers": [container("1")]}, 4000),
     "a sidecar": (
         {"initContainers": [container("1", restartPolicy="Always"), container("1")], "containers": [container("2")]},
         3000,
     ),
-    "requests of the whole pod": (asking(requests={"cpu": "3"}) | {"containers": [container("1")]}, 3000),
+    "requests of the whole pod": (with_resources(requests={"cpu": "3"}) | {"containers": [container("1")]}, 3000),
     "overhead": ({"containers": [container("1")], "overhead": {"cpu": "100m"}}, 1100),
     "an amount that is none": ({"containers": [container("much"), container("-1"), container("1")]}, 1000),
     "fields of another type": ({"containers": "c", "initContainers": [1], "resources": [], "overhead": 3}, 0),

@@ -44,14 +44,14 @@ def decider_of(kept: ClusterWithKept, scene: Scene) -> Decider:
     return now.decider
 
 
-def asking(scene: Scene, name: str) -> tuple[Pod, Snapshot]:
+def pod_in(scene: Scene, name: str) -> tuple[Pod, Snapshot]:
     return scene.known(name), scene.cluster.state.snapshot
 
 
 def assert_same(scene: Scene, kept: ClusterWithKept) -> None:
     """Every pending pod finds the same beside what is kept, whatever is known and remembered."""
     for name in scene.pending():
-        asked, snapshot = asking(scene, name)
+        asked, snapshot = pod_in(scene, name)
         forgetful = replace(scene.solver, memories=Memories())
         anew = held_for_nominated(asked, snapshot, forgetful)
         assert held_for_nominated(asked, snapshot, scene.solver).usage == anew.usage
@@ -115,16 +115,16 @@ async def test_a_pool_of_several_nodes_is_looked_at_anew_for_each_pod() -> None:
     await scene.turns(1)
     kept = cluster_with_kept(scene)
     for _ in range(2):
-        assert beside(kept, *asking(scene, "s"), scene.solver) is None
+        assert beside(kept, *pod_in(scene, "s"), scene.solver) is None
         await touch(scene, "x1")
 
 
 async def test_what_was_not_found_out_in_time_is_tried_again_after_the_next_change() -> None:
     scene = await planned()
     kept = cluster_with_kept(scene)
-    assert beside(kept, *asking(scene, "s"), scene.solver.within(scene.now - 1)) is None
+    assert beside(kept, *pod_in(scene, "s"), scene.solver.within(scene.now - 1)) is None
     await touch(scene, "s")
-    assert beside(kept, *asking(scene, "s"), scene.solver) is not None
+    assert beside(kept, *pod_in(scene, "s"), scene.solver) is not None
 
 
 @pytest.mark.parametrize("order", [(CLAIMS, PODS), (PODS, CLAIMS)], ids=["claims first", "pods first"])
@@ -149,7 +149,7 @@ async def test_a_gang_whose_device_was_taken_is_not_ready_whatever_is_listed_fir
 
 async def test_a_plain_pod_finds_the_world_in_which_kept_devices_are_held() -> None:
     scene = await planned()
-    asked, snapshot = asking(scene, "s")
+    asked, snapshot = pod_in(scene, "s")
     kept = cluster_with_kept(scene)
     found = beside(kept, asked, snapshot, scene.solver)
     assert found is not None
@@ -161,13 +161,13 @@ LICENSE = negotiated_class()
 
 async def test_a_controller_of_other_claims_changes_nothing() -> None:
     scene = await planned(LICENSE, claim("l-c", request(device_class="license")), pod("l", "l-c"))
-    asked, snapshot = asking(scene, "s")
+    asked, snapshot = pod_in(scene, "s")
     kept = cluster_with_kept(scene)
     found = beside(kept, asked, snapshot, scene.solver)
     assert found is not None
     with_answers = snapshot._replace(answers=snapshot.answers.set("uid-l-c", ANY_NODE_SUITS))
     assert beside(kept, asked, with_answers, scene.solver) is found
-    assert beside(kept, *asking(scene, "l"), scene.solver) is None, "answers count for this pod, and make no version"
+    assert beside(kept, *pod_in(scene, "l"), scene.solver) is None, "answers count for this pod, and make no version"
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ async def test_a_controller_of_other_claims_changes_nothing() -> None:
 )
 async def test_a_pod_that_may_have_kept_devices_finds_another_world(other: list[Object]) -> None:
     scene = await planned(*other)
-    assert beside(cluster_with_kept(scene), *asking(scene, "t"), scene.solver) is None
+    assert beside(cluster_with_kept(scene), *pod_in(scene, "t"), scene.solver) is None
 
 
 async def test_a_pod_with_something_kept_for_it_finds_another_world() -> None:
     scene = await planned()
-    assert beside(cluster_with_kept(scene), *asking(scene, "x0"), scene.solver) is None
+    assert beside(cluster_with_kept(scene), *pod_in(scene, "x0"), scene.solver) is None
 
 
 async def test_a_change_costs_only_the_nodes_that_it_concerns() -> None:
@@ -195,7 +195,7 @@ async def test_a_change_costs_only_the_nodes_that_it_concerns() -> None:
     kept, names = cluster_with_kept(scene), sorted(scene.cluster.state.snapshot.nodes)
 
     def looks() -> int:
-        asked, snapshot = asking(scene, "s")
+        asked, snapshot = pod_in(scene, "s")
         found, decider = beside(kept, asked, snapshot, scene.solver), decider_of(kept, scene)
         before = decider.solved
         assert found is not None

@@ -33,7 +33,7 @@ class Clock:
         return self.now
 
 
-def asking(name: str, *requests: Object, namespace: str = "ns") -> tuple[Object, Object]:
+def claim_and_pod(name: str, *requests: Object, namespace: str = "ns") -> tuple[Object, Object]:
     """A claim and its pod."""
     claimed, made = claim(name, *requests), pod(name, name)
     for each in (claimed, made):
@@ -50,8 +50,8 @@ class Scene:
         self._health = count()
         self.names = names or ("big", "small")
         self._asking = [
-            *(asking("p"), asking("q"), asking("pair", TWO)),
-            *(asking("p", namespace=namespace) for namespace in ("other",)),
+            *(claim_and_pod("p"), claim_and_pod("q"), claim_and_pod("pair", TWO)),
+            *(claim_and_pod("p", namespace=namespace) for namespace in ("other",)),
         ]
         self.change()
 

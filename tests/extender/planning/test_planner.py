@@ -212,7 +212,7 @@ CORDONED = {"unschedulable": True}
 PLUGIN = "example.com/gpu"
 
 
-def asking(**spec: Any) -> Object:
+def pod_with(**spec: Any) -> Object:
     asked = pod("p", resources=spec.pop("resources", {}))
     return {**asked, "spec": asked["spec"] | spec}
 
@@ -237,46 +237,46 @@ NODE = node("a", labels={"zone": "1"})
 OFF_ZONE = "node does not match spec.nodeSelector zone=2"
 OFF_AFFINITY = "node does not match the required node affinity"
 CASES: dict[str, tuple[Object, Object, str]] = {
-    "nothing": (asking(), NODE, ""),
-    "a label": (asking(nodeSelector={"zone": "1"}), NODE, ""),
-    "another value": (asking(nodeSelector={"zone": "2"}), NODE, OFF_ZONE),
-    "no such label": (asking(nodeSelector={"zone": "2"}), node("b"), OFF_ZONE),
-    "nulls": (asking(nodeSelector=None, affinity=None, tolerations=None), {**NODE, "spec": None}, ""),
-    "one term of several": (asking(affinity=affinity(zone("In", "2"), zone("Exists"))), NODE, ""),
-    "no term": (asking(affinity=affinity()), NODE, OFF_AFFINITY),
-    "an empty term": (asking(affinity=affinity({})), NODE, OFF_AFFINITY),
-    "a name": (asking(affinity=affinity(named("a"))), NODE, ""),
-    "another name": (asking(affinity=affinity(named("b"))), NODE, OFF_AFFINITY),
+    "nothing": (pod_with(), NODE, ""),
+    "a label": (pod_with(nodeSelector={"zone": "1"}), NODE, ""),
+    "another value": (pod_with(nodeSelector={"zone": "2"}), NODE, OFF_ZONE),
+    "no such label": (pod_with(nodeSelector={"zone": "2"}), node("b"), OFF_ZONE),
+    "nulls": (pod_with(nodeSelector=None, affinity=None, tolerations=None), {**NODE, "spec": None}, ""),
+    "one term of several": (pod_with(affinity=affinity(zone("In", "2"), zone("Exists"))), NODE, ""),
+    "no term": (pod_with(affinity=affinity()), NODE, OFF_AFFINITY),
+    "an empty term": (pod_with(affinity=affinity({})), NODE, OFF_AFFINITY),
+    "a name": (pod_with(affinity=affinity(named("a"))), NODE, ""),
+    "another name": (pod_with(affinity=affinity(named("b"))), NODE, OFF_AFFINITY),
     "a preference": (
-        asking(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}),
+        pod_with(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}),
         NODE,
         "",
     ),
-    "a taint": (asking(), with_spec(NODE, taints=[TAINT]), UNTOLERATED),
+    "a taint": (pod_with(), with_spec(NODE, taints=[TAINT]), UNTOLERATED),
     "a tolerated taint": (
-        asking(tolerations=[{"key": "team", "operator": "Equal", "value": "a"}]),
+        pod_with(tolerations=[{"key": "team", "operator": "Equal", "value": "a"}]),
         with_spec(NODE, taints=[TAINT]),
         "",
     ),
     "a toleration of another value": (
-        asking(tolerations=[{"key": "team", "value": "b"}]),
+        pod_with(tolerations=[{"key": "team", "value": "b"}]),
         with_spec(NODE, taints=[TAINT]),
         UNTOLERATED,
     ),
-    "a taint that only prefers": (asking(), with_spec(NODE, taints=[{**TAINT, "effect": "PreferNoSchedule"}]), ""),
-    "a cordon": (asking(), with_spec(NODE, **CORDONED), "node is unschedulable"),
+    "a taint that only prefers": (pod_with(), with_spec(NODE, taints=[{**TAINT, "effect": "PreferNoSchedule"}]), ""),
+    "a cordon": (pod_with(), with_spec(NODE, **CORDONED), "node is unschedulable"),
     "a cordon and its taint": (
-        asking(),
+        pod_with(),
         with_spec(NODE, **CORDONED, taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]),
         "node is unschedulable",
     ),
     "a tolerated cordon": (
-        asking(tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]),
+        pod_with(tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]),
         with_spec(NODE, **CORDONED),
         "",
     ),
     "all at once": (
-        asking(nodeSelector={"zone": "2"}, affinity=affinity()),
+        pod_with(nodeSelector={"zone": "2"}, affinity=affinity()),
         with_spec(NODE, **CORDONED, taints=[TAINT]),
         "node is unschedulable",
     ),
@@ -292,7 +292,7 @@ def test_what_plugins_have_left_counts_pods_that_run_and_pods_that_were_placed()
     objects = [node("a", allocatable={PLUGIN: "2"}), node("b", allocatable={PLUGIN: "1"}), node("c")]
     snapshot = snapshot_of(*objects, pod("runs", on="a", resources={PLUGIN: "1"}))
     checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values())
-    asked = parsed(asking(resources={PLUGIN: "1"}))
+    asked = parsed(pod_with(resources={PLUGIN: "1"}))
     assert checks.rejections(asked) == {}
     checks.place(asked, "a")
     assert checks.rejections(asked) == {"a": f"Insufficient {PLUGIN}"}
@@ -301,6 +301,6 @@ def test_what_plugins_have_left_counts_pods_that_run_and_pods_that_were_placed()
 def test_pods_with_equal_requirements_get_equal_answers_in_one_pass() -> None:
     snapshot = snapshot_of(node("a", labels={"zone": "1"}), node("b"))
     checks = SchedulerChecks(snapshot.nodes, ())
-    first, second = (checks.rejections(parsed(asking(nodeSelector={"zone": "1"}))) for _ in range(2))
+    first, second = (checks.rejections(parsed(pod_with(nodeSelector={"zone": "1"}))) for _ in range(2))
     assert first is second
     assert first == {"b": "node does not match spec.nodeSelector zone=1"}

@@ -12,7 +12,6 @@ from tests.extender.answers.explain.scenes import (
     MODEL,
     SHARED,
     Case,
-    asking,
     being_allocated,
     gated,
     gpu,
@@ -27,6 +26,7 @@ from tests.extender.answers.explain.scenes import (
     templated,
     two_gpus,
     unschedulable,
+    wants,
     weighing,
     with_fields,
 )
@@ -36,9 +36,9 @@ EXPLAINED: Mapping[str, Case] = {
     **OF_DEVICES,
     **OF_CLAIMS,
     # of the pod as a whole
-    "no such class": Case((*asking(request(device_class="gpus")), node("a"), pool("a", *gpus(1)))),
+    "no such class": Case((*wants(request(device_class="gpus")), node("a"), pool("a", *gpus(1)))),
     "no such class, and another of its shape": Case(
-        (device_class("a100"), *asking(request(device_class="h100"))[1:], node("a"), pool("a", *gpus(1)))
+        (device_class("a100"), *wants(request(device_class="h100"))[1:], node("a"), pool("a", *gpus(1)))
     ),
     "no such claim": Case((GPU, node("a"), pool("a", *gpus(1)), claim("mine-1"), pod("p", "mine"))),
     "no such claim, and nothing like it": Case((GPU, node("a"), pod("p", "mine"))),
@@ -97,10 +97,10 @@ EXPLAINED: Mapping[str, Case] = {
         )
     ),
     # of kube-scheduler
-    "a cordoned node": Case((*asking(), node("a"), unschedulable(node("b")), pool("b", *gpus(2)))),
+    "a cordoned node": Case((*wants(), node("a"), unschedulable(node("b")), pool("b", *gpus(2)))),
     "nodes that the scheduler rejects, and one where the pod fits": Case(
         (
-            *asking(),
+            *wants(),
             *two_gpus("a"),
             node("b"),
             *(each for name in ("c", "d") for each in (tainted(node(name)), pool(name, *gpus(1)))),
@@ -111,38 +111,38 @@ EXPLAINED: Mapping[str, Case] = {
     ),
     "a node selector": Case(
         (
-            *asking()[:2],
+            *wants()[:2],
             selecting({"zone": "1"}),
             *two_gpus("a"),
             node("b", labels={"zone": "1"}),
             pool("b", gpu("gpu-0", **BROKEN)),
         )
     ),
-    "one node that the scheduler rejects": Case((*asking(), tainted(node("a")), pool("a", *gpus(1)))),
+    "one node that the scheduler rejects": Case((*wants(), tainted(node("a")), pool("a", *gpus(1)))),
     "a node with other devices that the scheduler rejects": Case(
-        (*asking(request(selectors=[f'{MODEL} == "h100"'])), tainted(node("a")), pool("a", *gpus(1)), node("b"))
+        (*wants(request(selectors=[f'{MODEL} == "h100"'])), tainted(node("a")), pool("a", *gpus(1)), node("b"))
     ),
-    "a required affinity": Case((*asking()[:2], near("b"), *two_gpus("a"), node("b"))),
-    "scheduling gates": Case((*asking()[:2], gated("example.com/quota", "example.com/topology"), *two_gpus("a"))),
+    "a required affinity": Case((*wants()[:2], near("b"), *two_gpus("a"), node("b"))),
+    "scheduling gates": Case((*wants()[:2], gated("example.com/quota", "example.com/topology"), *two_gpus("a"))),
     "conditions that are not modeled": Case(
-        (*asking()[:2], pod("p", "mine", resources={"cpu": "1"}), *two_gpus("a"))
+        (*wants()[:2], pod("p", "mine", resources={"cpu": "1"}), *two_gpus("a"))
     ),
-    "an unknown node": Case((*asking(), node("worker-1"), pool("worker-1", *gpus(1))), nodes=("worker1",)),
-    "no nodes": Case(asking()),
+    "an unknown node": Case((*wants(), node("worker-1"), pool("worker-1", *gpus(1))), nodes=("worker1",)),
+    "no nodes": Case(wants()),
     "one node": Case(
-        (*asking(), node("a"), pool("a", *gpus(1)), node("b"), pool("b", *gpus(1)), *held("x", "a/gpu-0")), nodes=("a",)
+        (*wants(), node("a"), pool("a", *gpus(1)), node("b"), pool("b", *gpus(1)), *held("x", "a/gpu-0")), nodes=("a",)
     ),
     # of pods that are well
     "fits with a share of a device": Case(
         (
-            *asking(with_fields(request(), capacity={"requests": {"bandwidth": "3G"}})),
+            *wants(with_fields(request(), capacity={"requests": {"bandwidth": "3G"}})),
             node("a"),
             pool("a", {"name": "gpu-0", **SHARED}),
         )
     ),
     "fits": Case(
         (
-            *asking(),
+            *wants(),
             *two_gpus("a", memory="80Gi"),
             *two_gpus("b"),
             node("c"),
@@ -151,13 +151,13 @@ EXPLAINED: Mapping[str, Case] = {
     ),
     "fits, where other pods lose least": Case(
         (
-            *asking(request(selectors=[f'{MODEL} == "a100"'])),
+            *wants(request(selectors=[f'{MODEL} == "a100"'])),
             *two_gpus("a", model="a100"),
             node("b"),
             pool("b", gpu("gpu-0", model="a100"), gpu("gpu-1", model="h100")),
         ),
         solver=weighing((1, request(count=2, selectors=[f'{MODEL} == "a100"'])), (3, request(count=2))),
     ),
-    "fits, by another policy": Case((*asking(), node("a"), pool("a", *gpus(1)))),
+    "fits, by another policy": Case((*wants(), node("a"), pool("a", *gpus(1)))),
     "bound": Case((GPU, *two_gpus("a"), *held("p", "a/gpu-0"))),
 }  # fmt: skip

@@ -7,7 +7,6 @@ from tests.extender.answers.explain.scenes import (
     MODEL,
     SAME_ROOT,
     Case,
-    asking,
     gpu,
     gpus,
     held,
@@ -15,50 +14,51 @@ from tests.extender.answers.explain.scenes import (
     pool,
     root,
     two_gpus,
+    wants,
     with_fields,
 )
 from tests.kit.clusters import DRIVER, GPU, claim, node, pod, request, solver
 
 OF_CLAIMS: Mapping[str, Case] = {
     "too few on every node": Case(
-        (*asking(request(count=3)), *two_gpus("a"), *two_gpus("b"))
+        (*wants(request(count=3)), *two_gpus("a"), *two_gpus("b"))
     ),
     "several pods in the way": Case(
         (
-            *asking(request(count=2)),
+            *wants(request(count=2)),
             node("a"),
             pool("a", *gpus(4)),
             *(each for n in range(4) for each in held(f"x{n}", f"a/gpu-{n}", priority=10 - n)),
         )
     ),
     "a pod in the way that a controller makes again": Case(
-        (*asking(), node("a"), pool("a", *gpus(1)), *owned_by("ReplicaSet", "web-5f4", *held("x", "a/gpu-0")))
+        (*wants(), node("a"), pool("a", *gpus(1)), *owned_by("ReplicaSet", "web-5f4", *held("x", "a/gpu-0")))
     ),
     "no common value": Case(
         (
-            *asking(request(count=2), constraints=(SAME_ROOT,)),
+            *wants(request(count=2), constraints=(SAME_ROOT,)),
             node("a"),
             pool("a", gpu("gpu-0", **root("left")), gpu("gpu-1", **root("right"))),
         )
     ),
     "all values are the same": Case(
         (
-            *asking(request(count=2), constraints=({"distinctAttribute": f"{DRIVER}/root"},)),
+            *wants(request(count=2), constraints=({"distinctAttribute": f"{DRIVER}/root"},)),
             node("a"),
             pool("a", *gpus(2, **root("left"))),
         )
     ),
     "a constraint on an attribute that is spelt otherwise": Case(
         (
-            *asking(request(count=2), constraints=({"matchAttribute": f"{DRIVER}/rooot"},)),
+            *wants(request(count=2), constraints=({"matchAttribute": f"{DRIVER}/rooot"},)),
             node("a"),
             pool("a", *gpus(2, **root("left"))),
         )
     ),
     "requests that compete for devices that a constraint allows": Case(
-        (*asking(request("one"), request("two"), constraints=(SAME_ROOT,)), node("a"), pool("a", *gpus(1, **root("x"))))
+        (*wants(request("one"), request("two"), constraints=(SAME_ROOT,)), node("a"), pool("a", *gpus(1, **root("x"))))
     ),
-    "requests that compete": Case((*asking(request("one"), request("two")), node("a"), pool("a", *gpus(1)))),
+    "requests that compete": Case((*wants(request("one"), request("two")), node("a"), pool("a", *gpus(1)))),
     "alternatives": Case(
         (
             GPU,
@@ -79,14 +79,14 @@ OF_CLAIMS: Mapping[str, Case] = {
         )
     ),
     "all devices, one of them in use": Case(
-        (*asking(with_fields(request(), allocationMode="All", count=0)), *two_gpus("a"), *held("x", "a/gpu-0"))
+        (*wants(with_fields(request(), allocationMode="All", count=0)), *two_gpus("a"), *held("x", "a/gpu-0"))
     ),
-    "more than a claim can hold": Case((*asking(request(count=40)), node("a"), pool("a", *gpus(40)))),
-    "an incomplete pool": Case((*asking(), node("a"), pool("a", *gpus(2), resourceSliceCount=3))),
-    "an invalid pool": Case((*asking(), node("a"), pool("a", *gpus(1), *gpus(1)))),
+    "more than a claim can hold": Case((*wants(request(count=40)), node("a"), pool("a", *gpus(40)))),
+    "an incomplete pool": Case((*wants(), node("a"), pool("a", *gpus(2), resourceSliceCount=3))),
+    "an invalid pool": Case((*wants(), node("a"), pool("a", *gpus(1), *gpus(1)))),
     "in use, and no common value either": Case(
         (
-            *asking(request(count=3), constraints=(SAME_ROOT,)),
+            *wants(request(count=3), constraints=(SAME_ROOT,)),
             node("a"),
             pool("a", *(gpu(f"gpu-{n}", **root(str(n % 2))) for n in range(4))),
             *(each for n in range(4) for each in held(f"x{n}", f"a/gpu-{n}")),
@@ -94,14 +94,14 @@ OF_CLAIMS: Mapping[str, Case] = {
     ),
     "too many, and no common value either": Case(
         (
-            *asking(request("r0", count=2), request("r1", count=3), constraints=(SAME_ROOT,)),
+            *wants(request("r0", count=2), request("r1", count=3), constraints=(SAME_ROOT,)),
             node("a"),
             pool("a", *(gpu(f"gpu-{n}", **root(str(n % 2))) for n in range(4))),
         )
     ),
     "search limit": Case(
         (
-            *asking(*(request(f"r{n}", count=2) for n in range(3)), constraints=(SAME_ROOT,)),
+            *wants(*(request(f"r{n}", count=2) for n in range(3)), constraints=(SAME_ROOT,)),
             node("a"),
             pool("a", *(gpu(f"gpu-{n}", **root(str(n % 4))) for n in range(12))),
         ),

@@ -15,7 +15,6 @@ from tests.extender.answers.explain.scenes import (
     SHARED_MEMORY,
     VERSION,
     Case,
-    asking,
     being_allocated,
     consuming,
     featured,
@@ -29,18 +28,19 @@ from tests.extender.answers.explain.scenes import (
     sharing,
     two_gpus,
     versioned,
+    wants,
     with_fields,
 )
 from tests.kit.clusters import DRIVER, claim, device_class, node, pod, request, solver, taint_rule
 
 OF_DEVICES: Mapping[str, Case] = {
-    "in use": Case((*asking(), *two_gpus("a"), node("b"), *held("x", "a/gpu-0"), *held("y", "a/gpu-1"))),
+    "in use": Case((*wants(), *two_gpus("a"), node("b"), *held("x", "a/gpu-0"), *held("y", "a/gpu-1"))),
     "in use by a claim without a pod": Case(
-        (*asking(), node("a"), pool("a", *gpus(1)), claim("kept", allocated=["a/gpu-0"], at="a"))
+        (*wants(), node("a"), pool("a", *gpus(1)), claim("kept", allocated=["a/gpu-0"], at="a"))
     ),
     "in use by a claim without the finalizer": Case(
         (
-            *asking(),
+            *wants(),
             node("a"),
             pool("a", *gpus(1)),
             claim("kept", allocated=["a/gpu-0"], at="a", users=["x"]),
@@ -48,20 +48,20 @@ OF_DEVICES: Mapping[str, Case] = {
         )
     ),
     "in use by something that is no pod": Case(
-        (*asking(), node("a"), pool("a", *gpus(1)), reserved_for_experiment("a/gpu-0"))
+        (*wants(), node("a"), pool("a", *gpus(1)), reserved_for_experiment("a/gpu-0"))
     ),
     "in use by a claim that is being allocated": Case(
-        (*asking(), node("a"), pool("a", *gpus(1)), *held("other", "a/gpu-0")), change=being_allocated
+        (*wants(), node("a"), pool("a", *gpus(1)), *held("other", "a/gpu-0")), change=being_allocated
     ),
     "kept for a nominated pod": Case(
-        (*asking(), node("a"), pool("a", *gpus(1)), claim("theirs"), pod("first", "theirs", nominated="a", priority=9))
+        (*wants(), node("a"), pool("a", *gpus(1)), claim("theirs"), pod("first", "theirs", nominated="a", priority=9))
     ),
     "kept for a pod for which others were evicted": Case(
-        (*asking(), node("a"), pool("a", *gpus(1)), claim("theirs"), kept_for("first", "theirs", "a", "gpu-0"))
+        (*wants(), node("a"), pool("a", *gpus(1)), claim("theirs"), kept_for("first", "theirs", "a", "gpu-0"))
     ),
     "another model": Case(
         (
-            *asking(request(selectors=[f'{MODEL} == "h100"'])),
+            *wants(request(selectors=[f'{MODEL} == "h100"'])),
             *two_gpus("a"),
             node("b"),
             pool("b", *gpus(2), gpu("gpu-2", "v100")),
@@ -69,65 +69,65 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "one condition of several": Case(
         (
-            *asking(request(selectors=[f'{MODEL} == "a100" && {MEMORY}.compareTo(quantity("80Gi")) >= 0'])),
+            *wants(request(selectors=[f'{MODEL} == "a100" && {MEMORY}.compareTo(quantity("80Gi")) >= 0'])),
             node("a"),
             pool("a", *gpus(1), gpu("gpu-1", "v100", "80Gi")),
         )
     ),
     "a value in another case": Case(
         (
-            *asking(request(selectors=[f'{MODEL} in ["Flex-h100", "flex-A100"]'])),
+            *wants(request(selectors=[f'{MODEL} in ["Flex-h100", "flex-A100"]'])),
             node("a"),
             pool("a", *gpus(1, model="Flex-A100")),
         )
     ),
     "a version that is too new": Case(
         (
-            *asking(request(selectors=[f'{VERSION}.isGreaterThan(semver("3.0.0"))'])),
+            *wants(request(selectors=[f'{VERSION}.isGreaterThan(semver("3.0.0"))'])),
             node("a"),
             pool("a", gpu("gpu-0", **versioned("1.9.0")), gpu("gpu-1", **versioned("2.5.0"))),
         )
     ),
     "profiles that there are": Case(
         (
-            *asking(request(selectors=[f'{MODEL} == "3g.20gb"'])),
+            *wants(request(selectors=[f'{MODEL} == "3g.20gb"'])),
             node("a"),
             pool("a", *(gpu(f"gpu-{n}", f"{n}g.{5 * n}gb") for n in (1, 2, 7))),
         )
     ),
     "more devices of a kind than there are": Case(
         (
-            *asking(request(count=2, selectors=[f'{MODEL} == "h100"'])),
+            *wants(request(count=2, selectors=[f'{MODEL} == "h100"'])),
             node("a"),
             pool("a", gpu("gpu-0", "a100"), gpu("gpu-1", "v100")),
         )
     ),
     "two requests that are spelt otherwise": Case(
         (
-            *asking(*(request(name, selectors=[f'{MODEL} == "A-100"']) for name in ("one", "two"))),
+            *wants(*(request(name, selectors=[f'{MODEL} == "A-100"']) for name in ("one", "two"))),
             *two_gpus("a"),
         )
     ),
     "a class's selector": Case(
         (
             device_class(selectors=[f'device.driver == "{DRIVER}"', 'device.driver == "other.example.com"']),
-            *asking()[1:],
+            *wants()[1:],
             node("a"),
             pool("a", *gpus(1)),
         )
     ),
     "an attribute that is spelt otherwise": Case(
-        (*asking(request(selectors=[f'device.attributes["{DRIVER}"].modle == "a100"'])), node("a"), pool("a", *gpus(1)))
+        (*wants(request(selectors=[f'device.attributes["{DRIVER}"].modle == "a100"'])), node("a"), pool("a", *gpus(1)))
     ),
     "an attribute of another domain": Case(
-        (*asking(request(selectors=['device.attributes["example.com"].model == "a100"'])), *two_gpus("a"))
+        (*wants(request(selectors=['device.attributes["example.com"].model == "a100"'])), *two_gpus("a"))
     ),
     "an attribute that nobody knows": Case(
-        (*asking(request(selectors=[f'device.attributes["{DRIVER}"].colour == "red"'])), node("a"), pool("a", *gpus(1)))
+        (*wants(request(selectors=[f'device.attributes["{DRIVER}"].colour == "red"'])), node("a"), pool("a", *gpus(1)))
     ),
     "an attribute that some devices lack": Case(
         (
-            *asking(request(selectors=[f'{MODEL} == "a100" && device.attributes["{DRIVER}"].slot > 0'])),
+            *wants(request(selectors=[f'{MODEL} == "a100" && device.attributes["{DRIVER}"].slot > 0'])),
             *two_gpus("a"),
             node("b"),
             pool("b", gpu("gpu-0", attributes={"slot": {"int": 1}})),
@@ -135,7 +135,7 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "one of two attributes is what devices lack": Case(
         (
-            *asking(request(selectors=[f'device.attributes["{DRIVER}"].slot > device.attributes["{DRIVER}"].lane'])),
+            *wants(request(selectors=[f'device.attributes["{DRIVER}"].slot > device.attributes["{DRIVER}"].lane'])),
             node("a"),
             pool(
                 "a",
@@ -147,7 +147,7 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "an attribute that some devices lack, and the others are in use": Case(
         (
-            *asking(request(selectors=[f'device.attributes["{DRIVER}"].slot > 0'])),
+            *wants(request(selectors=[f'device.attributes["{DRIVER}"].slot > 0'])),
             *two_gpus("a"),
             node("b"),
             pool("b", gpu("gpu-0", attributes={"slot": {"int": 1}})),
@@ -155,33 +155,33 @@ OF_DEVICES: Mapping[str, Case] = {
         )
     ),
     "an expression that fails": Case(
-        (*asking(request(selectors=[f"{MODEL} > 3"])), node("a"), pool("a", *gpus(1)))
+        (*wants(request(selectors=[f"{MODEL} > 3"])), node("a"), pool("a", *gpus(1)))
     ),
     "an expression that does not compile": Case(
-        (*asking(request(selectors=[f"{MODEL} == "])), node("a"), pool("a", *gpus(1)))
+        (*wants(request(selectors=[f"{MODEL} == "])), node("a"), pool("a", *gpus(1)))
     ),
-    "tainted by its driver": Case((*asking(), node("a"), pool("a", gpu("gpu-0", **BROKEN)))),
+    "tainted by its driver": Case((*wants(), node("a"), pool("a", gpu("gpu-0", **BROKEN)))),
     "tainted, and the key of the toleration is misspelt": Case(
         (
-            *asking(with_fields(request(), tolerations=[{"key": "example.com/broke", "operator": "Exists"}])),
+            *wants(with_fields(request(), tolerations=[{"key": "example.com/broke", "operator": "Exists"}])),
             node("a"),
             pool("a", gpu("gpu-0", **BROKEN)),
         )
     ),
-    "tainted by a rule": Case((*asking(), node("a"), pool("a", *gpus(1)), taint_rule("maintenance", pool="a"))),
+    "tainted by a rule": Case((*wants(), node("a"), pool("a", *gpus(1)), taint_rule("maintenance", pool="a"))),
     "tainted for running pods, too": Case(
-        (*asking(), node("a"), pool("a", gpu("gpu-0", **DEAD), gpu("gpu-1", **BROKEN)))
+        (*wants(), node("a"), pool("a", gpu("gpu-0", **DEAD), gpu("gpu-1", **BROKEN)))
     ),
-    "in use and tainted": Case((*asking(), node("a"), pool("a", gpu("gpu-0", **BROKEN)), *held("x", "a/gpu-0"))),
+    "in use and tainted": Case((*wants(), node("a"), pool("a", gpu("gpu-0", **BROKEN)), *held("x", "a/gpu-0"))),
     "not enough capacity": Case(
-        (*asking(with_fields(request(), capacity={"requests": {"memory": "80Gi"}})), node("a"), pool("a", *gpus(2)))
+        (*wants(with_fields(request(), capacity={"requests": {"memory": "80Gi"}})), node("a"), pool("a", *gpus(2)))
     ),
     "no such capacity": Case(
-        (*asking(with_fields(request(), capacity={"requests": {"memroy": "20Gi"}})), node("a"), pool("a", *gpus(1)))
+        (*wants(with_fields(request(), capacity={"requests": {"memroy": "20Gi"}})), node("a"), pool("a", *gpus(1)))
     ),
     "too little left of a shared device": Case(
         (
-            *asking(with_fields(request(), capacity={"requests": {"bandwidth": "6G"}})),
+            *wants(with_fields(request(), capacity={"requests": {"bandwidth": "6G"}})),
             node("a"),
             pool("a", {"name": "gpu-0", **SHARED}),
             *consuming("x", "7G"),
@@ -189,7 +189,7 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "too little left of shared devices": Case(
         (
-            *asking(with_fields(request(), capacity={"requests": {"bandwidth": "6G", "memory": "1Gi"}})),
+            *wants(with_fields(request(), capacity={"requests": {"bandwidth": "6G", "memory": "1Gi"}})),
             node("a"),
             pool("a", *({"name": f"gpu-{n}", **SHARED_MEMORY} for n in range(2)), {**SHARED, "name": "gpu-2"}),
             *(each for n in range(1, 8) for each in consuming(f"x{n}", f"{n * 250}M", memory="1Gi")),
@@ -199,7 +199,7 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "a share that is kept for a nominated pod": Case(
         (
-            *asking(with_fields(request(), capacity={"requests": {"bandwidth": "6G"}})),
+            *wants(with_fields(request(), capacity={"requests": {"bandwidth": "6G"}})),
             node("a"),
             pool("a", {"name": "gpu-0", **SHARED}),
             *consuming("x", "1G"),
@@ -209,17 +209,17 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "less of two capacities": Case(
         (
-            *asking(with_fields(request(), capacity={"requests": {"bandwidth": "11G", "memory": "80Gi"}})),
+            *wants(with_fields(request(), capacity={"requests": {"bandwidth": "11G", "memory": "80Gi"}})),
             node("a"),
             pool("a", {"name": "gpu-0", **SHARED_MEMORY}),
         )
     ),
     "a share, where the request names no amount": Case(
-        (*asking(), node("a"), pool("a", {"name": "gpu-0", **SHARED}), *consuming("x", "7G"))
+        (*wants(), node("a"), pool("a", {"name": "gpu-0", **SHARED}), *consuming("x", "7G"))
     ),
     "an amount that devices round up": Case(
         (
-            *asking(with_fields(request(), capacity={"requests": {"memory": "45Gi"}})),
+            *wants(with_fields(request(), capacity={"requests": {"memory": "45Gi"}})),
             node("a"),
             pool(
                 "a",
@@ -242,7 +242,7 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "busy devices of the model": Case(
         (
-            *asking(request(selectors=[f'{MODEL} == "h100"'])),
+            *wants(request(selectors=[f'{MODEL} == "h100"'])),
             node("a"),
             pool("a", gpu("gpu-0", "h100"), gpu("gpu-1", "h100"), gpu("gpu-2", "a100")),
             *held("x", "a/gpu-0"),
@@ -251,7 +251,7 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "requests that different nodes serve": Case(
         (
-            *asking(request("h", selectors=[f'{MODEL} == "h100"']), request("v", selectors=[f'{MODEL} == "v100"'])),
+            *wants(request("h", selectors=[f'{MODEL} == "h100"']), request("v", selectors=[f'{MODEL} == "v100"'])),
             node("a"),
             pool("a", gpu("gpu-0", "h100")),
             node("b"),
@@ -260,7 +260,7 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "an amount that the policy forbids": Case(
         (
-            *asking(with_fields(request(), capacity={"requests": {"bandwidth": "8G"}})),
+            *wants(with_fields(request(), capacity={"requests": {"bandwidth": "8G"}})),
             node("a"),
             pool(
                 "a",
@@ -279,7 +279,7 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "shared counters used up": Case(
         (
-            *asking(),
+            *wants(),
             node("a"),
             *PARTITIONS,
             pool("a", partition("whole", 40), partition("half", 20), resourceSliceCount=2),
@@ -288,7 +288,7 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "not compatible": Case(
         (
-            *asking(request(selectors=[f'"big" in device.attributes["{DRIVER}"]'])),
+            *wants(request(selectors=[f'"big" in device.attributes["{DRIVER}"]'])),
             node("a"),
             *PARTITIONS,
             pool(
@@ -303,7 +303,7 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "shared counters are off": Case(
         (
-            *asking(),
+            *wants(),
             node("a"),
             *PARTITIONS,
             pool("a", partition("whole", 40), resourceSliceCount=2),
@@ -312,19 +312,19 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "binding conditions are off": Case(
         (
-            *asking(),
+            *wants(),
             node("a"),
             pool("a", gpu("gpu-0", bindingConditions=["attached"], bindingFailureConditions=["failed"])),
         ),
         solver=featured(binding_conditions=False),
     ),
     "a feature that the node does not declare": Case(
-        (*asking(), node("a"), pool("a", *gpus(1), spec=NODE_OPERATIONS)),
+        (*wants(), node("a"), pool("a", *gpus(1), spec=NODE_OPERATIONS)),
         solver=featured(optional_node_operations=True),
     ),
     "not reachable": Case(
         (
-            *asking(),
+            *wants(),
             node("a"),
             {
                 **(there := pool("a")),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.extender.answers.explain.scenes import Case, asking, gpus, held, pool, reserved_for_experiment, two_gpus
+from tests.extender.answers.explain.scenes import Case, gpus, held, pool, reserved_for_experiment, two_gpus, wants
 from tests.kit.clusters import Object, budget, claim, node, pod, request
 
 
@@ -26,7 +26,7 @@ def terminating(running: tuple[Object, Object]) -> tuple[Object, Object]:
 EVICTIONS: Mapping[str, Case] = {
     "an eviction of the pod that matters least": Case(
         (
-            *important(*asking()),
+            *important(*wants()),
             *two_gpus("a"),
             *held("x", "a/gpu-0", priority=5),
             *held("y", "a/gpu-1", priority=1),
@@ -37,7 +37,7 @@ EVICTIONS: Mapping[str, Case] = {
     ),
     "an eviction of two pods": Case(
         (
-            *important(*asking(request(count=2))),
+            *important(*wants(request(count=2))),
             *two_gpus("a"),
             *held("x", "a/gpu-0", priority=5),
             *held("y", "a/gpu-1", priority=1),
@@ -45,7 +45,7 @@ EVICTIONS: Mapping[str, Case] = {
     ),
     "an eviction that a budget moves elsewhere": Case(
         (
-            *important(*asking()),
+            *important(*wants()),
             *two_gpus("a"),
             *with_labels(held("x", "a/gpu-0"), app="db"),
             *held("y", "a/gpu-1", priority=1),
@@ -54,7 +54,7 @@ EVICTIONS: Mapping[str, Case] = {
     ),
     "an eviction that breaks a budget": Case(
         (
-            *important(*asking()),
+            *important(*wants()),
             node("a"),
             pool("a", *gpus(1)),
             *with_labels(held("x", "a/gpu-0"), app="db"),
@@ -62,11 +62,11 @@ EVICTIONS: Mapping[str, Case] = {
         )
     ),
     "no eviction for a pod that never preempts": Case(
-        (*important(*asking(), never=True), node("a"), pool("a", *gpus(1)), *held("x", "a/gpu-0"))
+        (*important(*wants(), never=True), node("a"), pool("a", *gpus(1)), *held("x", "a/gpu-0"))
     ),
     "no eviction of what is as important, being bound, or no pod": Case(
         (
-            *important(*asking()),
+            *important(*wants()),
             node("a"),
             pool("a", *gpus(3)),
             *held("x", "a/gpu-0", priority=100),
@@ -77,7 +77,7 @@ EVICTIONS: Mapping[str, Case] = {
     ),
     "no eviction for a part of a shared claim": Case(
         (
-            *important(*asking()),
+            *important(*wants()),
             node("a"),
             pool("a", *gpus(1)),
             claim("both", allocated=["a/gpu-0"], at="a", users=["x", "boss"]),
@@ -86,11 +86,11 @@ EVICTIONS: Mapping[str, Case] = {
         )
     ),
     "no eviction that does not help": Case(
-        (*important(*asking(request(count=2))), node("a"), pool("a", *gpus(1)), *held("x", "a/gpu-0"))
+        (*important(*wants(request(count=2))), node("a"), pool("a", *gpus(1)), *held("x", "a/gpu-0"))
     ),
     "no eviction while a pod terminates": Case(
         (
-            *important(*asking()),
+            *important(*wants()),
             *two_gpus("a"),
             *terminating(held("x", "a/gpu-0")),
             *held("y", "a/gpu-1"),

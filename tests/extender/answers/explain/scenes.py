@@ -94,7 +94,7 @@ def weighing(*shapes: tuple[float, Object]) -> Solver:
     return replace(found, policy=POLICIES["fragmentation"], shapes=shapes_known)
 
 
-def asking(*requests: Object, constraints: tuple[Object, ...] = ()) -> tuple[Object, ...]:
+def wants(*requests: Object, constraints: tuple[Object, ...] = ()) -> tuple[Object, ...]:
     """The pod and its claim."""
     mine = claim("mine", *requests)
     if constraints:

@@ -14,7 +14,7 @@ from extender.answers.explain.output import as_json
 from extender.answers.explain.pod_claims import with_claims_made
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
-from tests.extender.answers.explain.scenes import SHARED_MEMORY, Case, asking, gpu, gpus, pool, with_fields
+from tests.extender.answers.explain.scenes import SHARED_MEMORY, Case, gpu, gpus, pool, wants, with_fields
 from tests.extender.answers.explain.test_explain_texts import CASES
 from tests.kit.clusters import Object, claim_template, device_class, node, pod, request, snapshot_of
 
@@ -129,7 +129,7 @@ def test_the_pod_of_a_template_is_made_anew_after_its_template() -> None:
 
 def test_two_changes_of_one_request_are_one_patch() -> None:
     wanted = with_fields(request(), capacity={"requests": {"bandwidth": "11G", "memory": "80Gi"}})
-    case = Case((*asking(wanted), node("a"), pool("a", gpu("gpu-0") | SHARED_MEMORY)))
+    case = Case((*wants(wanted), node("a"), pool("a", gpu("gpu-0") | SHARED_MEMORY)))
     (proposal,) = case.explained().proposals
     (patch,) = proposal.patches
     assert len(proposal.changes) == 2

@@ -16,7 +16,7 @@ from extender.answers.explain.explanation import Explanation
 from extender.answers.explain.output import as_text
 from tests.extender.answers.explain.cases import EXPLAINED
 from tests.extender.answers.explain.manifests import Manifests
-from tests.extender.answers.explain.scenes import BROKEN, Case, asking, consuming, pool, with_fields
+from tests.extender.answers.explain.scenes import BROKEN, Case, consuming, pool, wants, with_fields
 from tests.extender.answers.explain.upkeep_cases import UPKEEP
 from tests.extender.answers.explain.worlds import World, worlds
 from tests.kit.clusters import node, request
@@ -60,7 +60,7 @@ def test_no_pod_is_deleted_for_a_large_edit_if_a_smaller_edit_does_without_that(
     devices = ({"name": "gpu-0", **shared}, {"name": "gpu-1", **shared}, {"name": "gpu-2", **worn})
     users = (("w", "4G", "a/gpu-0"), ("x", "3G", "a/gpu-0"), ("y", "4G", "a/gpu-1"), ("z", "3G", "a/gpu-1"))
     others = (each for user in users for each in consuming(*user))
-    found = Case((*asking(*wanted), node("a"), pool("a", *devices), *others)).explained()
+    found = Case((*wants(*wanted), node("a"), pool("a", *devices), *others)).explained()
     assert [change.text for change in found.proposals[0].changes] == [
         f"ask for 3G of bandwidth instead of 10G in request {name}" for name in ("one", "two")
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from extender.answers.explain.explanation import Explanation
 from extender.answers.explain.output import as_json, as_text
-from tests.extender.answers.explain.scenes import Case, asking, gpus, held, owned_by, pool
+from tests.extender.answers.explain.scenes import Case, gpus, held, owned_by, pool, wants
 from tests.kit.clusters import Object, node, request
 
 DEPLOYED = "ReplicaSet web"
@@ -21,7 +21,7 @@ def deployed(
 
 def explained(*objects: Object, selector: str = "") -> Explanation:
     """The pod "p" of priority 0 asks for one device; with a selector it can go to this node alone."""
-    found = list(asking(request()))
+    found = list(wants(request()))
     if selector:
         found[-1]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": selector}
     return Case((*found, *objects)).explained()

@@ -49,7 +49,7 @@ class Scene:
             self.limits.note_served(evicted)
 
 
-def asking(name: str, *, namespace: str = "ns", owner: str = "", count: int = 1, **more: Any) -> Pod:
+def templated(name: str, *, namespace: str = "ns", owner: str = "", count: int = 1, **more: Any) -> Pod:
     """A pod with a claim of its own from the template for this number of devices."""
     raw = pod(name, **more)
     raw["metadata"]["namespace"] = namespace
@@ -65,12 +65,12 @@ TEMPLATES = [claim_template(f"t{count}", request(count=count)) for count in (1, 
 
 
 def victims(*names: str, namespace: str = "other") -> Sequence[Pod]:
-    return [asking(name, namespace=namespace) for name in names]
+    return [templated(name, namespace=namespace) for name in names]
 
 
 def test_caps_of_a_pod_count_its_whole_life() -> None:
     scene = Scene(for_pod=2)
-    first, other = asking("p"), asking("q")
+    first, other = templated("p"), templated("q")
     scene.evict(first, *victims("a", "b"))
     scene.now = 10_000
     assert scene.refused(first, *victims("c")) == RefusedBy.POD
@@ -84,7 +84,7 @@ def test_caps_of_a_pod_count_its_whole_life() -> None:
 )
 def test_caps_of_namespaces_hold_for_a_minute(namespaces: tuple[str, str], by: RefusedBy) -> None:
     scene = Scene(of=3, to=2)
-    first, other = (asking(f"p{number}", namespace=each) for number, each in enumerate(namespaces))
+    first, other = (templated(f"p{number}", namespace=each) for number, each in enumerate(namespaces))
     scene.evict(first, *victims("a", "b"))
     scene.now = 30.0
     assert scene.refused(other, *victims("c", "d")) == by
@@ -97,93 +97,93 @@ def test_caps_of_namespaces_hold_for_a_minute(namespaces: tuple[str, str], by: R
 
 def test_pods_without_devices_count_for_the_namespace_of_the_preemptor() -> None:
     scene = Scene(to=2)
-    assert scene.limits.refusal(asking("p"), ((), 3), scene.snapshot) is not None
-    assert scene.limits.refusal(asking("p"), ((), 2), scene.snapshot) is None
+    assert scene.limits.refusal(templated("p"), ((), 3), scene.snapshot) is not None
+    assert scene.limits.refusal(templated("p"), ((), 2), scene.snapshot) is None
 
 
 def test_what_is_planned_counts_until_it_is_made_or_dropped() -> None:
     scene = Scene(of=1)
-    scene.limits.plan(asking("p"), [(victims("a"), 1), (victims("b", namespace="third"), 1)])
-    assert scene.refused(asking("q"), *victims("c")) == RefusedBy.VICTIMS
-    assert scene.refused(asking("p"), *victims("a")) == "", "its own plan"
+    scene.limits.plan(templated("p"), [(victims("a"), 1), (victims("b", namespace="third"), 1)])
+    assert scene.refused(templated("q"), *victims("c")) == RefusedBy.VICTIMS
+    assert scene.refused(templated("p"), *victims("a")) == "", "its own plan"
     scene.limits.drop_plan("uid-p")
-    assert scene.refused(asking("q"), *victims("c")) == ""
-    scene.limits.plan(asking("p"), [(victims("a"), 1)])
+    assert scene.refused(templated("q"), *victims("c")) == ""
+    scene.limits.plan(templated("p"), [(victims("a"), 1)])
     scene.now = 31.0
-    assert scene.refused(asking("q"), *victims("c")) == "", "it was never made"
+    assert scene.refused(templated("q"), *victims("c")) == "", "it was never made"
 
 
 def test_a_cap_of_0_allows_no_eviction() -> None:
-    assert Scene(for_pod=0).refused(asking("p"), *victims("a")) == RefusedBy.POD
-    assert Scene(of=0).refused(asking("p"), *victims("a")) == RefusedBy.VICTIMS
-    assert Scene(to=0).refused(asking("p"), *victims("a")) == RefusedBy.PREEMPTORS
+    assert Scene(for_pod=0).refused(templated("p"), *victims("a")) == RefusedBy.POD
+    assert Scene(of=0).refused(templated("p"), *victims("a")) == RefusedBy.VICTIMS
+    assert Scene(to=0).refused(templated("p"), *victims("a")) == RefusedBy.PREEMPTORS
 
 
 def test_the_pause_after_evictions_in_vain_doubles_up_to_the_longest() -> None:
     scene = Scene(*TEMPLATES)
     pauses = []
     for number in range(9):
-        scene.evict(asking(f"p{number}"), *victims(f"v{number}"), in_vain=True)
-        pauses.append(scene.limits.pause(asking("next"), scene.snapshot))
+        scene.evict(templated(f"p{number}"), *victims(f"v{number}"), in_vain=True)
+        pauses.append(scene.limits.pause(templated("next"), scene.snapshot))
         scene.now += pauses[-1]
-        assert scene.limits.pause(asking("next"), scene.snapshot) == 0.0
+        assert scene.limits.pause(templated("next"), scene.snapshot) == 0.0
     assert pauses[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
     assert pauses[-2:] == [LONGEST_PAUSE_SECONDS] * 2
 
 
 LIKE = {
-    "made again by its controller": (asking("q", owner="train"), True),
-    "of another controller": (asking("q", owner="serve"), False),
-    "without a controller": (asking("q"), False),
-    "in another namespace": (asking("q", owner="train", namespace="more"), False),
-    "asks for more devices": (asking("q", owner="train", count=2), False),
+    "made again by its controller": (templated("q", owner="train"), True),
+    "of another controller": (templated("q", owner="serve"), False),
+    "without a controller": (templated("q"), False),
+    "in another namespace": (templated("q", owner="train", namespace="more"), False),
+    "asks for more devices": (templated("q", owner="train", count=2), False),
 }
 
 
 @pytest.mark.parametrize(("other", "pauses"), LIKE.values(), ids=LIKE)
 def test_pods_of_one_kind_pause_together(other: Pod, pauses: bool) -> None:
     scene = Scene(*TEMPLATES)
-    scene.evict(asking("p", owner="train"), *victims("a"), in_vain=True)
+    scene.evict(templated("p", owner="train"), *victims("a"), in_vain=True)
     assert bool(scene.limits.pause(other, scene.snapshot)) == pauses
 
 
 def test_the_same_victims_are_not_evicted_again_on_the_same_cause() -> None:
     scene = Scene(*TEMPLATES)
-    scene.evict(asking("p"), *victims("a"), in_vain=True, cause=BUSY)
+    scene.evict(templated("p"), *victims("a"), in_vain=True, cause=BUSY)
     scene.now = FIRST_PAUSE_SECONDS
-    assert scene.refused(asking("q"), *victims("b")) == RefusedBy.SAME_VICTIMS
-    assert scene.refused(asking("q"), *victims("b", "c")) == ""
-    assert scene.refused(asking("q"), *victims("b", namespace="third")) == ""
+    assert scene.refused(templated("q"), *victims("b")) == RefusedBy.SAME_VICTIMS
+    assert scene.refused(templated("q"), *victims("b", "c")) == ""
+    assert scene.refused(templated("q"), *victims("b", namespace="third")) == ""
     scene.now = REMEMBERED_SECONDS + 1
-    assert scene.refused(asking("q"), *victims("b")) == ""
+    assert scene.refused(templated("q"), *victims("b")) == ""
 
 
 def test_the_same_victims_are_evicted_again_if_the_cause_is_another_one_or_not_known() -> None:
     scene = Scene(*TEMPLATES)
-    scene.evict(asking("p"), *victims("a"), in_vain=True)
+    scene.evict(templated("p"), *victims("a"), in_vain=True)
     scene.now += FIRST_PAUSE_SECONDS
-    assert scene.refused(asking("q"), *victims("b")) == ""
-    scene.evict(asking("p"), *victims("a"), in_vain=True, cause=BUSY)
-    scene.evict(asking("p"), *victims("a", "b"), in_vain=True, cause="another")
+    assert scene.refused(templated("q"), *victims("b")) == ""
+    scene.evict(templated("p"), *victims("a"), in_vain=True, cause=BUSY)
+    scene.evict(templated("p"), *victims("a", "b"), in_vain=True, cause="another")
     scene.now += LONGEST_PAUSE_SECONDS
-    assert scene.refused(asking("q"), *victims("b")) == ""
+    assert scene.refused(templated("q"), *victims("b")) == ""
 
 
 def test_a_pod_that_is_bound_with_what_its_victims_held_ends_the_pause_of_its_kind() -> None:
     scene = Scene(*TEMPLATES)
-    scene.evict(asking("p"), *victims("a"), in_vain=True, cause=BUSY)
-    scene.evict(asking("q"), *victims("b"))
-    assert scene.refused(asking("r"), *victims("c")) == ""
+    scene.evict(templated("p"), *victims("a"), in_vain=True, cause=BUSY)
+    scene.evict(templated("q"), *victims("b"))
+    assert scene.refused(templated("r"), *victims("c")) == ""
 
 
 def test_a_namespace_with_many_kinds_in_pause_evicts_for_no_further_kind_and_others_do() -> None:
     scene = Scene(*TEMPLATES)
     for number in range(MOST_KINDS):
-        scene.evict(asking("p", owner=f"job-{number}"), *victims("a"), in_vain=True)
-    assert scene.refused(asking("p", owner="more"), *victims("a")) == RefusedBy.PAUSE
-    assert scene.refused(asking("p", owner="more", namespace="third"), *victims("a")) == ""
+        scene.evict(templated("p", owner=f"job-{number}"), *victims("a"), in_vain=True)
+    assert scene.refused(templated("p", owner="more"), *victims("a")) == RefusedBy.PAUSE
+    assert scene.refused(templated("p", owner="more", namespace="third"), *victims("a")) == ""
     scene.now = FIRST_PAUSE_SECONDS
-    assert scene.refused(asking("p", owner="more"), *victims("a")) == ""
+    assert scene.refused(templated("p", owner="more"), *victims("a")) == ""
 
 
 def test_the_claim_of_a_name_says_what_a_pod_asks_for() -> None:
@@ -207,13 +207,13 @@ class Watched(list[Pod]):
 def test_nobody_waits_while_the_kinds_of_many_victims_are_found_out() -> None:
     """The event loop asks for the limits of one pod while a thread looks at the victims of another."""
     scene = Scene(*TEMPLATES)
-    by = asking("p")
+    by = templated("p")
     scene.evict(by, *victims("a"), in_vain=True, cause=BUSY)
     scene.now = FIRST_PAUSE_SECONDS
     many, done = Watched(victims("a", "b")), []
 
     def ask() -> None:
-        scene.limits.pause(asking("q"), scene.snapshot)
+        scene.limits.pause(templated("q"), scene.snapshot)
         done.append("asked")
 
     def ask_meanwhile() -> None:
@@ -230,14 +230,14 @@ def test_nobody_waits_while_the_kinds_of_many_victims_are_found_out() -> None:
 
 def test_of_several_choices_those_that_may_be_made_are_planned_and_the_others_told() -> None:
     scene = Scene(*TEMPLATES, for_pod=2, to=3)
-    by = asking("p")
+    by = templated("p")
     scene.evict(by, *victims("a"), in_vain=True, cause=BUSY)
-    by, scene.now = asking("p2"), FIRST_PAUSE_SECONDS
+    by, scene.now = templated("p2"), FIRST_PAUSE_SECONDS
     sets = {"same": victims("a"), "fit": victims("a", "b"), "many": victims("a", "b", "c")}
     options = {node: (known, len(known)) for node, known in sets.items()}
     allowed, refused = scene.limits.admit(by, options, scene.snapshot)
     assert [*allowed] == ["fit"]
     assert [each.by for each in refused] == [RefusedBy.SAME_VICTIMS, RefusedBy.POD]
-    assert scene.refused(asking("q", count=2), *victims("d")) == RefusedBy.PREEMPTORS
+    assert scene.refused(templated("q", count=2), *victims("d")) == RefusedBy.PREEMPTORS
     scene.limits.drop_plan(by.uid)
-    assert scene.refused(asking("q", count=2), *victims("d")) == ""
+    assert scene.refused(templated("q", count=2), *victims("d")) == ""

@@ -51,7 +51,7 @@ GPUS, NICS = devices("gpu.example.com", "a", "b", "b"), devices("nic.example.com
 SITE = (node("n"), GPU_CLASS, NIC_CLASS, GPUS, NICS, group())
 
 
-def asking(count: int, name: str = "p") -> Object:
+def paired(count: int, name: str = "p") -> Object:
     return pod(name, resources={PAIR: str(count)})
 
 
@@ -67,19 +67,19 @@ def device_names(*objects: Object) -> list[list[str]]:
 
 
 def test_devices_of_a_group_match_and_each_group_matches_by_itself() -> None:
-    assert device_names(*SITE, asking(1)) == [["gpu-0", "nic-1"]]
-    assert device_names(*SITE, asking(2)) == [["gpu-0", "gpu-1", "nic-0", "nic-1"]]
+    assert device_names(*SITE, paired(1)) == [["gpu-0", "nic-1"]]
+    assert device_names(*SITE, paired(2)) == [["gpu-0", "gpu-1", "nic-0", "nic-1"]]
 
 
 def test_group_without_an_attribute_takes_any_devices() -> None:
     far = devices("nic.example.com", "c")
-    assert device_names(*SITE[:4], far, group(match=None), asking(1)) == [["gpu-0", "nic-0"]]
-    (reason,) = device_names(*SITE[:4], far, group(), asking(1))[0]
+    assert device_names(*SITE[:4], far, group(match=None), paired(1)) == [["gpu-0", "nic-0"]]
+    (reason,) = device_names(*SITE[:4], far, group(), paired(1))[0]
     assert reason == f"1 no devices for nic-fast of {PAIR} of container c satisfy constraint on {ROOT}"
 
 
 def test_reason_names_the_member_that_is_missing() -> None:
-    found = device_names(*SITE, asking(2), asking(1, "q"))
+    found = device_names(*SITE, paired(2), paired(1, "q"))
     assert found[1] == [f"1 no free device for nic-fast of {PAIR} of container c"]
 
 
@@ -93,7 +93,7 @@ def test_reason_names_the_member_that_is_missing() -> None:
 def test_member_that_does_not_exist_is_named(left_out: int, reason: str) -> None:
     made = judge([parse_resource_class(group())], [GPU_CLASS, NIC_CLASS], "resource.k8s.io/v1")[0].device_class
     classes = [group()] if left_out == 0 else [made]
-    found = device_names(node("n"), NIC_CLASS, GPUS, NICS, *filter(None, classes), asking(1))
+    found = device_names(node("n"), NIC_CLASS, GPUS, NICS, *filter(None, classes), paired(1))
     assert found == [[f"1 {reason}"]]
 
 
@@ -110,7 +110,7 @@ GROUP = GroupResource((("gpu", 2), ("nic.fast", 1)), ROOT)
 
 
 def test_special_claim_has_a_request_for_each_member_and_a_constraint_for_each_group() -> None:
-    found = demand(parsed(asking(2)), {PAIR: "pair"}, {"pair": GROUP})
+    found = demand(parsed(paired(2)), {PAIR: "pair"}, {"pair": GROUP})
     asked = {each.name: (each.alternatives[0].device_class, each.alternatives[0].count) for each in found.spec.requests}
     assert asked == {
         "container-0-request-0-0-gpu": ("gpu", 2),
@@ -127,7 +127,7 @@ def test_special_claim_has_a_request_for_each_member_and_a_constraint_for_each_g
 
 
 def test_special_claim_that_the_api_server_returns_is_the_one_that_was_made() -> None:
-    wanted = special_claim(parsed(asking(2)), demand(parsed(asking(2)), {PAIR: "pair"}, {"pair": GROUP}).spec)
+    wanted = special_claim(parsed(paired(2)), demand(parsed(paired(2)), {PAIR: "pair"}, {"pair": GROUP}).spec)
     body = json.loads(wanted.raw)
     made = parse_claim_object(
         {
@@ -139,7 +139,7 @@ def test_special_claim_that_the_api_server_returns_is_the_one_that_was_made() ->
 
 
 def test_members_with_one_label_have_requests_of_their_own() -> None:
-    found = demand(parsed(asking(1)), {PAIR: "pair"}, {"pair": GroupResource((("a-b", 1), ("a.b", 1)))})
+    found = demand(parsed(paired(1)), {PAIR: "pair"}, {"pair": GroupResource((("a-b", 1), ("a.b", 1)))})
     assert [each.name for each in found.spec.requests] == [
         "container-0-request-0-0-a-b",
         "container-0-request-0-0-a-b-1",
@@ -147,7 +147,7 @@ def test_members_with_one_label_have_requests_of_their_own() -> None:
 
 
 def test_request_of_a_member_is_told_in_words() -> None:
-    words = request_words(parsed(asking(1)))
+    words = request_words(parsed(paired(1)))
     assert in_words("no device for request container-0-request-0-3-nic-fast, 2 nodes", words) == (
         f"no device for nic-fast of {PAIR} of container c, 2 nodes"
     )
@@ -268,6 +268,6 @@ def test_quota_of_a_member_counts_groups() -> None:
     quota = api_object(
         "ResourceQuota", "q", namespace="ns", spec={"hard": {"gpu.deviceclass.resource.k8s.io/devices": "1"}}
     )
-    assert device_names(*SITE, quota, asking(1)) == [["gpu-0", "nic-1"]]
-    (reason,) = device_names(*SITE, quota, asking(2))[0]
+    assert device_names(*SITE, quota, paired(1)) == [["gpu-0", "nic-1"]]
+    (reason,) = device_names(*SITE, quota, paired(2))[0]
     assert "exceeded quota: q, requested: gpu.deviceclass.resource.k8s.io/devices=2" in reason

@@ -352,7 +352,7 @@ def test_keeping_goes_on_after_a_class_that_cannot_be_read() -> None:
 WRONG_CLASS = resource_class("gold", needs("memory", "Gt", "much"))
 
 
-def asking(name: str, resource: str) -> Object:
+def pod_for(name: str, resource: str) -> Object:
     """A pod whose container has one device of an extended resource in its limits."""
     container = {"name": "main", "image": "x", "resources": {"limits": {resource: "1"}}}
     return api_object("Pod", name, namespace="ns", metadata={"uid": name}, spec={"containers": [container]})
@@ -366,7 +366,7 @@ def gpu(**published: Any) -> Object:
 
 def test_simulate_gives_a_pod_the_device_that_its_class_selects(tmp_path: Path) -> None:
     large = gpu(capacity={"memory": {"value": "16Gi"}})
-    found = written(tmp_path / "c.yaml", LARGE, node("a"), large, asking("p", "dra-extender.dev/gold"))
+    found = written(tmp_path / "c.yaml", LARGE, node("a"), large, pod_for("p", "dra-extender.dev/gold"))
     result = RUNNER.invoke(app, ["simulate", str(found)])
     assert "gpu.nvidia.com/a/gpu-0" in result.stdout
 
@@ -394,6 +394,6 @@ def test_validate_warns_of_a_class_that_will_not_be_accepted(tmp_path: Path) -> 
 
 
 def test_explain_names_the_class_that_is_not_accepted(tmp_path: Path) -> None:
-    found = written(tmp_path / "c.yaml", WRONG_CLASS, node("a"), gpu(), asking("p", "dra-extender.dev/gold"))
+    found = written(tmp_path / "c.yaml", WRONG_CLASS, node("a"), gpu(), pod_for("p", "dra-extender.dev/gold"))
     result = RUNNER.invoke(app, ["explain", "-m", str(found), "ns/p"])
     assert "correct ResourceClass gold, which is not accepted: spec.resourceSelector[0]" in result.stdout

@@ -22,7 +22,7 @@ CREATE, PROTECT, ALLOCATE = "create resourceclaims", "update resourceclaims", "u
 TELL, BIND, DELETE = "patch_status pods", "bind pods", "delete resourceclaims"
 
 
-def asking(amount: str = "1", *claims: str, name: str = "p", **resources: str) -> RawObject:
+def pod_for(amount: str = "1", *claims: str, name: str = "p", **resources: str) -> RawObject:
     return pod(name, *claims, resources={GPU: amount, "cpu": "1", **resources})
 
 

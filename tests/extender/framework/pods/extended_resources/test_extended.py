@@ -26,7 +26,7 @@ def sidecar(name: str, **amounts: str) -> Container:
     return {**box(name, **amounts), "restartPolicy": "Always"}
 
 
-def asking(*containers: Container, init: Sequence[Container] = ()) -> Pod:
+def pod_of(*containers: Container, init: Sequence[Container] = ()) -> Pod:
     raw = pod()
     raw["spec"] |= {"containers": list(containers), "initContainers": list(init)}
     return parse_pod(raw)
@@ -45,38 +45,38 @@ def shares(asked: Pod) -> list[str]:
 
 CASES: dict[str, tuple[Pod, dict[str, tuple[str, int]], list[str]]] = {
     "one container": (
-        asking(box("a", gpu="2")),
+        pod_of(box("a", gpu="2")),
         {"container-0-request-0": ("gpu-class", 2)},
         [f"a {GPU} container-0-request-0"],
     ),
     "the second number counts all that the container requests, by name": (
-        asking(box("a", cpu="1", gpu="1", memory="1Gi", nic="1")),
+        pod_of(box("a", cpu="1", gpu="1", memory="1Gi", nic="1")),
         {"container-0-request-1": ("gpu-class", 1), "container-0-request-2": ("nic-class", 1)},
         [f"a {GPU} container-0-request-1", f"a {NIC} container-0-request-2"],
     ),
     "the implicit name": (
-        asking(box("a", implicit="1", gpu="1")),
+        pod_of(box("a", implicit="1", gpu="1")),
         {"container-0-request-0": ("gpu", 1), "container-0-request-1": ("gpu-class", 1)},
         [f"a {IMPLICIT} container-0-request-0", f"a {GPU} container-0-request-1"],
     ),
     "each container has its own, those without count as well": (
-        asking(box("a"), box("b", gpu="1"), box("c", gpu="3")),
+        pod_of(box("a"), box("b", gpu="1"), box("c", gpu="3")),
         {"container-1-request-0": ("gpu-class", 1), "container-2-request-0": ("gpu-class", 3)},
         [f"b {GPU} container-1-request-0", f"c {GPU} container-2-request-0"],
     ),
-    "nothing": (asking(box("a", gpu="0", cpu="1")), {}, []),
+    "nothing": (pod_of(box("a", gpu="0", cpu="1")), {}, []),
     "a sidecar runs as long as the others": (
-        asking(box("main", gpu="1"), init=[sidecar("side", gpu="1")]),
+        pod_of(box("main", gpu="1"), init=[sidecar("side", gpu="1")]),
         {"container-0-request-0": ("gpu-class", 1), "container-1-request-0": ("gpu-class", 1)},
         [f"side {GPU} container-0-request-0", f"main {GPU} container-1-request-0"],
     ),
     "an init container uses what others will": (
-        asking(box("main", gpu="2"), init=[box("init", gpu="1")]),
+        pod_of(box("main", gpu="2"), init=[box("init", gpu="1")]),
         {"container-1-request-0": ("gpu-class", 2)},
         [f"main {GPU} container-1-request-0", f"init {GPU} container-1-request-0"],
     ),
     "of several, as many as it takes": (
-        asking(box("a", gpu="1"), box("b", gpu="2"), box("c", gpu="4"), init=[box("init", gpu="3")]),
+        pod_of(box("a", gpu="1"), box("b", gpu="2"), box("c", gpu="4"), init=[box("init", gpu="3")]),
         {
             "container-1-request-0": ("gpu-class", 1),
             "container-2-request-0": ("gpu-class", 2),
@@ -91,12 +91,12 @@ CASES: dict[str, tuple[Pod, dict[str, tuple[str, int]], list[str]]] = {
         ],
     ),
     "what is missing is requested for it": (
-        asking(box("main", gpu="1"), init=[box("init", gpu="3")]),
+        pod_of(box("main", gpu="1"), init=[box("init", gpu="3")]),
         {"container-0-request-0": ("gpu-class", 2), "container-1-request-0": ("gpu-class", 1)},
         [f"main {GPU} container-1-request-0", f"init {GPU} container-1-request-0", f"init {GPU} container-0-request-0"],
     ),
     "once, as many as the one that misses most": (
-        asking(box("main", gpu="1"), init=[box("x", gpu="2"), box("y", gpu="4"), box("z", gpu="3")]),
+        pod_of(box("main", gpu="1"), init=[box("x", gpu="2"), box("y", gpu="4"), box("z", gpu="3")]),
         {"container-1-request-0": ("gpu-class", 3), "container-3-request-0": ("gpu-class", 1)},
         [
             f"main {GPU} container-3-request-0",
@@ -109,12 +109,12 @@ CASES: dict[str, tuple[Pod, dict[str, tuple[str, int]], list[str]]] = {
         ],
     ),
     "the first wins a tie": (
-        asking(box("main"), init=[box("x", gpu="2"), box("y", gpu="2")]),
+        pod_of(box("main"), init=[box("x", gpu="2"), box("y", gpu="2")]),
         {"container-0-request-0": ("gpu-class", 2)},
         [f"x {GPU} container-0-request-0", f"y {GPU} container-0-request-0"],
     ),
     "a sidecar that has started before is in use": (
-        asking(box("main"), init=[sidecar("before", gpu="2"), box("init", gpu="1"), sidecar("after", gpu="1")]),
+        pod_of(box("main"), init=[sidecar("before", gpu="2"), box("init", gpu="1"), sidecar("after", gpu="1")]),
         {"container-0-request-0": ("gpu-class", 2), "container-2-request-0": ("gpu-class", 1)},
         [
             f"before {GPU} container-0-request-0",
@@ -123,12 +123,12 @@ CASES: dict[str, tuple[Pod, dict[str, tuple[str, int]], list[str]]] = {
         ],
     ),
     "resources don't mix": (
-        asking(box("main", gpu="1"), init=[box("init", nic="1")]),
+        pod_of(box("main", gpu="1"), init=[box("init", nic="1")]),
         {"container-0-request-0": ("nic-class", 1), "container-1-request-0": ("gpu-class", 1)},
         [f"main {GPU} container-1-request-0", f"init {NIC} container-0-request-0"],
     ),
     "by name, not by number": (
-        asking(*(box(f"c{index}", gpu="1") for index in range(11))),
+        pod_of(*(box(f"c{index}", gpu="1") for index in range(11))),
         {f"container-{index}-request-0": ("gpu-class", 1) for index in [0, 1, 10, *range(2, 10)]},
         [f"c{index} {GPU} container-{index}-request-0" for index in range(11)],
     ),
@@ -145,7 +145,7 @@ def test_requests_and_who_shares_them(
 
 
 def test_only_what_device_classes_are_to_serve() -> None:
-    found = demand(asking(box("a", gpu="1", nic="1")), {NIC: "nic-class"})
+    found = demand(pod_of(box("a", gpu="1", nic="1")), {NIC: "nic-class"})
     assert found.mappings == (RequestMapping("a", NIC, "container-0-request-1"),)
 
 
@@ -157,7 +157,7 @@ def test_limits_count_where_there_are_no_requests() -> None:
 
 @pytest.mark.parametrize(("text", "count"), [("30", 30), ("3e1", 30), ("30000m", 30), ("0.03k", 30)])
 def test_amounts_are_exact(text: str, count: int) -> None:
-    assert requests(asking(box("a", gpu=text))) == {"container-0-request-0": ("gpu-class", count)}
+    assert requests(pod_of(box("a", gpu=text))) == {"container-0-request-0": ("gpu-class", count)}
 
 
 @pytest.mark.parametrize(
@@ -172,16 +172,16 @@ def test_amounts_are_exact(text: str, count: int) -> None:
 )
 def test_only_whole_numbers_from_zero_on(text: str, wrong: str) -> None:
     with pytest.raises(DemandError, match=rf"^container a asks for .* of {GPU}, which {wrong}$"):
-        demand(asking(box("a", gpu=text)), CLASSES)
+        demand(pod_of(box("a", gpu=text)), CLASSES)
 
 
 @pytest.mark.parametrize(
     ("asked", "total"),
     [
-        (asking(box("a", gpu="33")), 33),
-        (asking(box("a", gpu="1k")), 1000),
-        (asking(box("a", gpu="20", nic="13")), 33),
-        (asking(box("a", gpu="1"), init=[box("init", gpu="40")]), 40),
+        (pod_of(box("a", gpu="33")), 33),
+        (pod_of(box("a", gpu="1k")), 1000),
+        (pod_of(box("a", gpu="20", nic="13")), 33),
+        (pod_of(box("a", gpu="1"), init=[box("init", gpu="40")]), 40),
     ],
     ids=["one resource", "1k", "together", "an init container"],
 )
@@ -191,9 +191,9 @@ def test_no_more_than_a_claim_can_hold(asked: Pod, total: int) -> None:
 
 
 def test_as_many_as_a_claim_can_hold() -> None:
-    assert requests(asking(box("a", gpu="31"), box("b", nic="1"), init=[box("init", gpu="31")]))
+    assert requests(pod_of(box("a", gpu="31"), box("b", nic="1"), init=[box("init", gpu="31")]))
 
 
 def test_what_a_pod_wants() -> None:
-    assert wanted(asking(box("a", nic="1", cpu="1"), box("b", gpu="1", nic="2"))) == (GPU, NIC)
-    assert wanted(asking(box("a", gpu="0"))) == ()
+    assert wanted(pod_of(box("a", nic="1", cpu="1"), box("b", gpu="1", nic="2"))) == (GPU, NIC)
+    assert wanted(pod_of(box("a", gpu="0"))) == ()

@@ -24,7 +24,7 @@ from tests.extender.framework.pods.extended_resources.scenes import (
     PROTECT,
     TELL,
     Scene,
-    asking,
+    pod_for,
 )
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over, devices_of
@@ -34,16 +34,16 @@ from tests.kit.servers.memory import Fault, Transport, writes
 
 class TestPerNode:
     def test_a_device_plugin_serves_where_there_is_one_and_devices_elsewhere(self) -> None:
-        scene = Scene(asking("2"), claim("other", allocated=["o/gpu-0"], at="o", users=["q"]))
+        scene = Scene(pod_for("2"), claim("other", allocated=["o/gpu-0"], at="o", users=["q"]))
         missing = f"not enough free devices for {GPU} of container c"
         assert scene.filter() == {"n": "", "m": "", "o": missing}
 
     def test_a_plugin_whose_devices_are_all_gone_is_none(self) -> None:
-        scene = Scene(asking(), node("z", allocatable={GPU: "0"}))
+        scene = Scene(pod_for(), node("z", allocatable={GPU: "0"}))
         assert scene.filter(nodes=["z"]) == {"z": f"no device for {GPU} of container c"}
 
     def test_a_resource_that_no_plugin_and_no_class_offers_fits_nowhere(self) -> None:
-        scene = Scene(asking("1", **{"example.com/nic": "1"}))
+        scene = Scene(pod_for("1", **{"example.com/nic": "1"}))
         reason = "neither a device plugin nor a device class offers extended resource example.com/nic"
         assert scene.filter() == {"n": reason, "m": reason, "o": reason}
 
@@ -60,7 +60,7 @@ class TestPerNode:
         assert scene.filter(nodes=["n", "z"]) == {"n": reason, "z": ""}
 
     def test_nothing_is_ours_where_the_feature_is_off(self) -> None:
-        scene = Scene(claim("a"), asking("9", "a"))
+        scene = Scene(claim("a"), pod_for("9", "a"))
         assert set(scene.filter().values()) == {
             f"not enough free devices for {GPU} of container c",
             "no device for request gpu",
@@ -69,7 +69,7 @@ class TestPerNode:
         assert scene.filter(features=off) == {"n": "", "m": "no device for request gpu", "o": ""}
 
     def test_but_no_pod_is_bound_where_nobody_offers_what_it_needs(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         virtualtime.run(scene.api.delete(CLASSES, ObjectKey("", "gpu")))
         reason = f"node n: neither a device plugin nor a device class offers extended resource {GPU}"
         assert scene.bind("n") == reason
@@ -85,12 +85,12 @@ class TestPerNode:
         assert set(scene.filter().values()) == {"device class none does not exist"}
 
     def test_a_count_that_no_claim_can_hold_needs_a_plugin(self) -> None:
-        scene = Scene(asking("1k"))
+        scene = Scene(pod_for("1k"))
         reason = "extended resources need 1000 devices, a claim can hold 32"
         assert scene.filter() == {"n": reason, "m": "", "o": reason}
 
     def test_with_claims_of_its_own_it_is_one_problem(self) -> None:
-        scene = Scene(claim("a"), claim("b"), asking("1", "a"), asking("1", "b", name="q"))
+        scene = Scene(claim("a"), claim("b"), pod_for("1", "a"), pod_for("1", "b", name="q"))
         assert scene.bind("n") == ""
         taken = [f"n/gpu-{index}" for index in range(2)]
         assert sorted(scene.held) == taken
@@ -99,7 +99,7 @@ class TestPerNode:
 
 class TestBind:
     def test_the_special_claim_is_made_allocated_reserved_and_named_in_the_pods_status(self) -> None:
-        scene = Scene(asking("2"))
+        scene = Scene(pod_for("2"))
         assert scene.bind() == ""
         assert scene.transport.calls == [CREATE, PROTECT, ALLOCATE, TELL, BIND]
         (made,) = scene.special
@@ -122,13 +122,13 @@ class TestBind:
         assert not scene.state.snapshot.assumed
 
     def test_where_a_device_plugin_serves_there_is_none(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         assert scene.bind("m") == ""
         assert (scene.special, scene.status()) == ([], {"nodeName": "m"})
         assert writes(scene.transport.calls) == [BIND]
 
     def test_its_devices_are_taken_from_the_moment_of_the_decision(self) -> None:
-        scene = Scene(asking("2"), asking("1", name="q"))
+        scene = Scene(pod_for("2"), pod_for("1", name="q"))
         scene.transport.script(CREATE, Fault(seconds=1))
 
         async def both() -> list[str]:
@@ -139,14 +139,14 @@ class TestBind:
         assert virtualtime.run(both()) == [f"node n: no free device for {GPU} of container c", ""]
 
     def test_a_pod_of_two_claims_gets_all_or_nothing(self) -> None:
-        scene = Scene(claim("a"), asking("1", "a"))
+        scene = Scene(claim("a"), pod_for("1", "a"))
         scene.transport.script(CREATE, Fault(refused=FORBIDDEN))
         (answer,) = [scene.bind()]
         assert answer.endswith("not allowed")
         assert (scene.special, scene.held) == ([], set())
 
     def test_the_api_server_drops_the_pods_status(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
 
         def without(reply: RawObject) -> RawObject:
             reply["status"].pop("extendedResourceClaimStatus")
@@ -158,7 +158,7 @@ class TestBind:
         assert (scene.special, scene.held) == ([], set())
 
     def test_in_the_oldest_version_requests_have_no_layer_exactly(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
 
         class Old(Transport):
             def api_version(self, resource: Resource) -> str:
@@ -179,14 +179,14 @@ class TestOnce:
     @pytest.mark.parametrize("fault", [Fault(lost=True), Fault(reply_lost=True)], ids=["lost", "reply lost"])
     @pytest.mark.parametrize("call", [CREATE, PROTECT, ALLOCATE, BIND])
     def test_a_call_whose_outcome_is_unknown(self, call: str, fault: Fault) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         scene.transport.script(call, fault)
         assert scene.bind() == ""
         assert [devices_of(each) for each in scene.special] == [["n/gpu-0"]]
 
     @pytest.mark.parametrize("call", [CREATE, PROTECT, ALLOCATE])
     def test_an_error_that_nobody_foresees_leaves_nothing_in_flight(self, call: str) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
 
         def fail(_: RawObject) -> RawObject:
             raise RuntimeError("oops")
@@ -199,14 +199,14 @@ class TestOnce:
         assert [devices_of(each) for each in scene.special] == [["n/gpu-0"]]
 
     def test_told_but_not_heard_the_next_bind_goes_on(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         scene.transport.script(TELL, Fault(reply_lost=True))
         assert "outcome unknown" in scene.bind()
         assert scene.bind() == ""
         assert len(scene.special) == 1
 
     def test_repeated_calls_share_one(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
 
         async def thrice() -> list[str]:
             return list(await asyncio.gather(*(bind_error(scene.binder, "p", "n") for _ in range(3))))
@@ -215,10 +215,10 @@ class TestOnce:
         assert len(scene.special) == 1
 
     def test_a_claim_of_that_name_that_is_not_ours_is_left_alone(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         scene.bind()
         (name,) = [each["metadata"]["name"] for each in scene.special]
-        other = Scene(asking(), claim(name))
+        other = Scene(pod_for(), claim(name))
         assert other.bind() == f"claim ns/{name} exists, and is not for the pod's extended resources"
         assert other.held == set()
         assert [each["metadata"]["name"] for each in virtualtime.run(other.api.list(CLAIMS)).items] == [name]
@@ -227,14 +227,14 @@ class TestOnce:
 class TestUndo:
     @pytest.mark.parametrize("call", [PROTECT, ALLOCATE, TELL, BIND])
     def test_a_pod_that_does_not_get_there_leaves_none(self, call: str) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         scene.transport.script(call, Fault(refused=FORBIDDEN))
         assert "not allowed" in scene.bind()
         assert (scene.special, scene.status(), scene.held) == ([], {"nodeName": None}, set())
         assert scene.bind("o") == ""
 
     def test_nor_does_one_that_is_deleted_meanwhile(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
 
         async def delete() -> None:
             await scene.api.delete(PODS, ObjectKey("ns", "p"))
@@ -244,7 +244,7 @@ class TestUndo:
         assert (scene.special, scene.held) == ([], set())
 
     def test_in_a_namespace_that_is_terminating_nothing_is_made(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         reason = "unable to create new content in namespace ns because it is being terminated"
         scene.transport.script(CREATE, Fault(refused=ApiError(403, "Forbidden", reason)))
         assert scene.bind().endswith(reason)
@@ -252,7 +252,7 @@ class TestUndo:
 
 
 def test_ours_are_told_from_those_of_other_schedulers_by_their_name() -> None:
-    scene = Scene(asking())
+    scene = Scene(pod_for())
     scene.bind()
     ours = parse_claim_object(scene.special[0])
     assert is_ours(ours, "p")
@@ -261,7 +261,7 @@ def test_ours_are_told_from_those_of_other_schedulers_by_their_name() -> None:
 
 def test_the_name_of_a_pod_is_cut_to_fit() -> None:
     long = "a" * 226 + ".b"
-    raw = asking(name=long)
+    raw = pod_for(name=long)
     scene = Scene(raw)
     assert scene.bind("n", long) == ""
     (made,) = scene.special
@@ -270,9 +270,9 @@ def test_the_name_of_a_pod_is_cut_to_fit() -> None:
 
 
 def test_who_holds_devices_in_a_special_claim_can_be_evicted_for_them() -> None:
-    important = asking("2", name="important")
+    important = pod_for("2", name="important")
     important["spec"]["priority"] = 10
-    scene = Scene(asking("2"), important)
+    scene = Scene(pod_for("2"), important)
     scene.bind("n")
     snapshot = scene.state.snapshot
     chosen = choose_victims(
@@ -283,7 +283,7 @@ def test_who_holds_devices_in_a_special_claim_can_be_evicted_for_them() -> None:
 
 class TestQuota:
     def test_a_special_claim_that_quota_refuses_leaves_nothing_behind_and_tells_an_event(self) -> None:
-        scene = Scene(claim("a"), asking("1", "a"))
+        scene = Scene(claim("a"), pod_for("1", "a"))
         message = (
             'resourceclaims.resource.k8s.io "p" is forbidden: exceeded quota: gpu, requested: 1, used: 8, limited: 8'
         )

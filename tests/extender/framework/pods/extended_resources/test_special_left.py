@@ -9,7 +9,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from extender.plugins.orphans import IDLE, PERIOD, OrphanCollector
 from extender.tools.faults import Faults
-from tests.extender.framework.pods.extended_resources.scenes import BIND, GPU, PROTECT, Scene, asking, left_behind
+from tests.extender.framework.pods.extended_resources.scenes import BIND, GPU, PROTECT, Scene, left_behind, pod_for
 from tests.kit import virtualtime
 from tests.kit.binders import devices_of
 from tests.kit.clusters import claim, device_class, local_slice, node
@@ -18,7 +18,7 @@ from tests.kit.servers.memory import NOW, Fault, writes
 
 class TestLeftFromAnEarlierTry:
     def test_it_goes_on_where_it_suits(self) -> None:
-        scene = Scene(asking("2"))
+        scene = Scene(pod_for("2"))
         uid = left_behind(scene)
         assert scene.filter() == {"n": "", "m": "", "o": ""}
         assert scene.bind("n") == ""
@@ -26,7 +26,7 @@ class TestLeftFromAnEarlierTry:
         assert writes(scene.transport.calls) == [BIND]
 
     def test_on_another_node_it_is_made_anew(self) -> None:
-        scene = Scene(asking("2"))
+        scene = Scene(pod_for("2"))
         uid = left_behind(scene)
         assert scene.bind("o") == ""
         (made,) = scene.special
@@ -34,14 +34,14 @@ class TestLeftFromAnEarlierTry:
         assert devices_of(made) == ["o/gpu-0", "o/gpu-1"]
 
     def test_where_a_plugin_serves_it_is_deleted_and_the_pods_status_cleared(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         left_behind(scene)
         assert scene.bind("m") == ""
         assert (scene.special, scene.status(), scene.held) == ([], {"nodeName": "m"}, set())
 
     def test_what_it_holds_is_free_for_its_pod(self) -> None:
         """Another class serves the resource now, so it can't go on; there are just its own devices left."""
-        scene = Scene(asking("2"))
+        scene = Scene(pod_for("2"))
         uid = left_behind(scene)
         newer = device_class("newer", extended=GPU)
         newer["metadata"]["creationTimestamp"] = "2026-02-02T00:00:00Z"
@@ -53,7 +53,7 @@ class TestLeftFromAnEarlierTry:
         assert made["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "newer"
 
     def test_a_special_claim_goes_when_its_class_is_gone(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         left_behind(scene)
         virtualtime.run(scene.api.delete(CLASSES, ObjectKey("", "gpu")))
         reason = f"neither a device plugin nor a device class offers extended resource {GPU}"
@@ -62,7 +62,7 @@ class TestLeftFromAnEarlierTry:
         assert scene.special == []
 
     def test_it_was_made_and_no_more(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         scene.transport.script(PROTECT, *[Fault(lost=True)] * 9)
         scene.transport.script("get pods", *[Fault(lost=True)] * 9)
         assert scene.bind("n")
@@ -72,7 +72,7 @@ class TestLeftFromAnEarlierTry:
 
     def test_a_special_claim_whose_devices_others_hold_is_void(self) -> None:
         """Others hold its devices, and which came first is not known after a restart."""
-        scene = Scene(asking("2"), claim("other"))
+        scene = Scene(pod_for("2"), claim("other"))
         scene.transport.script(BIND, *[Fault(lost=True)] * 9)
         scene.bind("n")
         status = claim("other", allocated=["n/gpu-0"], at="n", users=["q"])["status"]
@@ -94,26 +94,26 @@ class TestSweep:
         virtualtime.run(main())
 
     def test_a_pod_that_is_not_bound_any_more(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         left_behind(scene)
         self.sweep(scene)
         assert (scene.special, scene.status(), scene.held) == ([], {"nodeName": None}, set())
         assert scene.bind("o") == ""
 
     def test_not_while_it_may_be_bound_soon(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         left_behind(scene)
         self.sweep(scene, after=IDLE - timedelta(seconds=1))
         assert len(scene.special) == 1
 
     def test_nor_when_it_is_used(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         scene.bind()
         self.sweep(scene)
         assert (len(scene.special), scene.held) == (1, {"n/gpu-0"})
 
     def test_nor_while_its_devices_get_ready(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         ready = {"bindingConditions": ["example.com/ready"], "bindingFailureConditions": ["example.com/broken"]}
         virtualtime.run(scene.api.create(NODES, node("x")))
         virtualtime.run(scene.api.create(SLICES, local_slice("x", 1, **ready)))
@@ -124,14 +124,14 @@ class TestSweep:
         assert len(scene.special) == 1
 
     def test_a_pod_that_is_gone(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         left_behind(scene)
         virtualtime.run(scene.api.delete(PODS, ObjectKey("ns", "p")))
         self.sweep(scene)
         assert (scene.special, scene.held) == ([], set())
 
     def test_a_post_that_landed_when_the_pod_had_gone_elsewhere(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         left_behind(scene)
         late = scene.special[0]
         assert scene.bind("m") == ""
@@ -141,7 +141,7 @@ class TestSweep:
 
     def test_a_running_pod_keeps_the_one_that_its_status_names(self) -> None:
         """Another one of ours, for other requests, has landed late."""
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         scene.bind()
         (used,) = scene.special
         bound = scene.state.snapshot.pods[ObjectKey("ns", "p")]
@@ -154,23 +154,23 @@ class TestSweep:
         assert scene.status() == before
 
     def test_those_of_other_schedulers_are_theirs(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         left_behind(scene)
         (ours,) = scene.special
         metadata = {**ours["metadata"], "name": "p-extended-resources-x7b2k", "uid": "theirs"}
-        other = Scene(asking(), {**ours, "metadata": metadata})
+        other = Scene(pod_for(), {**ours, "metadata": metadata})
         self.sweep(other)
         assert len(other.special) == 1
 
     def test_not_while_the_cluster_is_not_known(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         left_behind(scene)
         scene.state.doubt(PODS, "nothing heard for 30 s")
         self.sweep(scene)
         assert len(scene.special) == 1
 
     def test_from_time_to_time(self) -> None:
-        scene = Scene(asking())
+        scene = Scene(pod_for())
         left_behind(scene)
         times = iter([NOW + IDLE - PERIOD / 2, NOW + IDLE, NOW + IDLE + PERIOD / 2])
         sweep = OrphanCollector(scene.state, scene.binder, lambda: next(times), Faults())
