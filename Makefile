@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test coverage nightly check format lock house docs-modules corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
+.PHONY: help serve test coverage nightly check format lock house docs-modules corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-validate test-laws test-hostile test-memory test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -52,12 +52,19 @@ test-cluster-long:  ## run the tests of that suite that take too long for each c
 test-older:  ## run those tests of the suite that every version of Kubernetes has to pass, on Kubernetes 1.36
 	env -u KUBEBUILDER_ASSETS $(MAKE) test-cluster KUBERNETES=1.36 ARGS='-m every_version'
 
+# Each run has a seed of its own, which it prints.
+test-validate: export KUBERNETES ?= $(if $(KUBEBUILDER_ASSETS),,1.37)
+test-validate: export VALIDATED_OBJECTS ?= 2000
+test-validate: $(VENV)/.dev  ## compare what `validate` says of 2,000 objects with what a real API server says in dry runs: a minute; VALIDATED_SEED=N repeats the run that printed N
+	$(BIN)/python -m tests.kit.controlplane.binaries
+	$(BIN)/python -m pytest tests/cluster/test_validating.py
+
 test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA driver) in a sandbox: root, Linux with cgroup v1, Go and gcc; a first build takes minutes
 	$(BIN)/python -m tests.kit.node.binaries
 	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node
 
 # Each target runs, whatever became of the one before; the last lines say which failed.
-SUITES := coverage test-cluster-long test-older test-node test-loadtest test-hostile test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-tenants
+SUITES := coverage test-cluster-long test-validate test-older test-node test-loadtest test-hostile test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-tenants
 nightly: export HOSTILE :=
 nightly:  ## run what takes too long for each commit: hours; SUITES="test-older test-node" runs some of it
 	@failed=; for each in $(SUITES); do \

@@ -90,16 +90,21 @@ def node_selector(fields: Fields) -> None:
     if not terms:
         fields.problem("nodeSelectorTerms", "is required")
     for term in terms:
-        for requirement in term.children("matchExpressions"):
-            text(requirement, "key", label_key)
-            texts(requirement, "values", label_value)
-            _values(requirement)
-        for requirement in term.children("matchFields"):
-            one_of(requirement, "key", ("metadata.name",))
-            one_of(requirement, "operator", ("In", "NotIn"))
-            texts(requirement, "values", dns_subdomain)
-            if len(requirement.texts("values")) != 1:
-                requirement.problem("values", "must have one entry")
+        node_selector_term(term)
+
+
+def node_selector_term(term: Fields) -> None:
+    """A core/v1 NodeSelectorTerm."""
+    for requirement in term.children("matchExpressions"):
+        text(requirement, "key", label_key)
+        texts(requirement, "values", label_value)
+        _values(requirement)
+    for requirement in term.children("matchFields"):
+        one_of(requirement, "key", ("metadata.name",))
+        one_of(requirement, "operator", ("In", "NotIn"))
+        texts(requirement, "values", dns_subdomain)
+        if len(requirement.texts("values")) != 1:
+            requirement.problem("values", "must have one entry")
 
 
 def _values(requirement: Fields) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator import MAX_RESULTS, AllocationMode, Claim, DeviceClass, DeviceRequest, Quantity, Request
+from allocator.model.validation import is_whole
 from allocator.tools import Fields, ObjectReader, shown
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import IMPLICIT_PREFIX, Pod, asked
@@ -248,7 +249,7 @@ def _amounts(fields: Fields, name: str) -> Charges:
             continue
         if found[resource].nano < 0:
             fields.problem(f"{name}[{resource}]", f"{shown(value)} is negative")
-        elif "/" in resource and not found[resource].is_integer:
+        elif is_whole(resource) and not found[resource].is_integer:
             fields.problem(f"{name}[{resource}]", f"{shown(value)} is not a whole number")
     return found
 

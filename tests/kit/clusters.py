@@ -113,8 +113,10 @@ def pod(
     """A pod in namespace "ns" that uses claims by name."""
     metadata: Object = {"labels": labels or {}, "creationTimestamp": created}
     metadata |= {"deletionTimestamp": CREATED} if deleting else {}
+    limits = {name: amount for name, amount in (resources or {}).items() if "/" in name}
+    asked: Object = {"requests": resources or {}} | ({"limits": limits} if limits else {})
     spec: Object = {
-        "containers": [{"name": "c", "image": "i", "resources": {"requests": resources or {}}}],
+        "containers": [{"name": "c", "image": "i", "resources": asked}],
         "priority": priority,
         "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
     }

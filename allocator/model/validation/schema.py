@@ -17,6 +17,9 @@ from allocator.tools.printable import shown
 from allocator.tools.spelling import did_you_mean, meant_by, nearest
 
 _INT32: Final = 2**31
+_OURS: Final = "dra-extender.dev"
+"""The group of the kinds whose definitions we ship."""
+_METADATA: Final = "meta.v1.ObjectMeta"
 
 
 class _Table(NamedTuple):
@@ -59,12 +62,19 @@ def schema_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
         return ()
     root, group = table.kinds.get(f"{version} {kind}"), version.rpartition("/")[0]
     if root is None:
-        return tuple(_kind_problems(version, group, kind, table))
+        return (*_kind_problems(version, group, kind, table), *(_metadata_problems(obj) if group == _OURS else ()))
     if _test(root)(obj):
         return ()
     decoder = _Decoder(table.types, group)
     decoder.read(obj, root, (), ())
     return tuple(decoder.problems)
+
+
+def _metadata_problems(obj: Mapping[str, object]) -> Sequence[Problem]:
+    """Of a kind that the table does not have, the metadata have the fields of all kinds."""
+    decoder = _Decoder(_table().types, _OURS)
+    decoder.read(obj.get("metadata"), _METADATA, (".metadata",), ())
+    return decoder.problems
 
 
 def _kind_problems(version: str, group: str, kind: str, table: _Table) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ A claim without an allocation is explained as the claim of a stand-in.
 """
 
 import math
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -48,25 +49,6 @@ def _no_pause() -> None:
     """No other work has to go first."""
 
 
-LOOK_SECONDS: Final = 1e-4
-"""What one look at the clock counts: about what the work between two looks takes on an idle machine (2026-11-28)."""
-
-
-class WorkClock:
-    """A clock that moves on when somebody looks at it, which is before each piece of work.
-
-    So the search for proposals ends at the same place on a busy machine as on an idle one, and says the same.
-    """
-
-    def __init__(self) -> None:
-        self._looks = 0
-
-    def __call__(self) -> float:
-        """Seconds of work."""
-        self._looks += 1
-        return self._looks * LOOK_SECONDS
-
-
 @dataclass(frozen=True, slots=True)
 class Explainer:
     """Explains pods of one snapshot.
@@ -77,7 +59,7 @@ class Explainer:
         pause: called between small pieces of work, so that verbs go first.
         until: when the explanation has to end, by the solver's clock.
         seconds: of work, for the search for proposals.
-        worked: counts the work.
+        worked: seconds that this thread has computed.
         schedulers: names of the schedulers that call the extender; empty: not known.
         preempts: device preemption is on.
         suggest: finds further changes for a pod that fits nowhere, if all nodes are asked about.
@@ -89,7 +71,7 @@ class Explainer:
     pause: Callable[[], None]
     until: float = math.inf
     seconds: float = 0.7
-    worked: Clock = field(default_factory=WorkClock)
+    worked: Clock = time.thread_time
     schedulers: Collection[str] = ()
     preempts: bool = True
     suggest: Sequence[Suggest] = ()

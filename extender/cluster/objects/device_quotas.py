@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from allocator import Quantity
-from allocator.tools import Fields, ObjectReader, hint, printable, shown
+from allocator.tools import Fields, ObjectReader, dns_label, hint, printable, shown
 from extender.kube.api import ObjectKey
 
 DEVICES: Final = "devices"
@@ -92,13 +92,16 @@ def parse_device_quota(obj: Mapping[str, object], check_expression: Callable[[st
         spec.problem("limits", f"{shown(name)} is there twice")
     if not limits:
         spec.problem("limits", "is required")
+    cohort = spec.text("cohort")
+    if cohort and (wrong := dns_label(cohort)):
+        spec.problem("cohort", f"{shown(cohort)} {wrong}")
     if spec.flag("borrowing") and not spec.text("cohort"):
         spec.problem("borrowing", "needs a cohort")
     quota = DeviceQuota(
         namespace=reader.metadata.text("namespace") or "default",
         name=reader.name,
         limits=limits,
-        cohort=spec.text("cohort"),
+        cohort=cohort,
         borrowing=spec.flag("borrowing"),
         generation=reader.metadata.integer("generation"),
         status=reader.top.mapping("status"),
@@ -126,7 +129,11 @@ def _limit(fields: Fields, check_expression: Callable[[str], str | None]) -> Dev
             fields.problem("devices", "is negative")
     if not hard:
         fields.problem("", "needs devices or capacity")
+    if fields.has("capacity") and not amounts:
+        fields.problem("capacity", "names no capacity")
     name, device_class = fields.required_text("name"), fields.text("deviceClassName")
+    if name and (wrong := dns_label(name)):
+        fields.problem("name", f"{shown(name)} {wrong}")
     return DeviceLimit(name, device_class, tuple(selectors), hard, tuple(amounts))
 
 

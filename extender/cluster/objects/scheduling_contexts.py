@@ -11,6 +11,8 @@ from allocator.tools import ObjectReader, hint
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CONTEXTS, PODS
 
+_LONGEST_NAME: Final = 253
+_SPEC_FIELDS: Final = frozenset({"selectedNode", "potentialNodes"})
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 """An API server drops other fields; in a manifest they are mistakes."""
 
@@ -54,6 +56,13 @@ def parse_scheduling_context(obj: Mapping[str, object]) -> SchedulingContext:
     metadata, spec = reader.metadata, reader.top.child("spec")
     for name in sorted(reader.top.data.keys() - _FIELDS):
         reader.top.problem(name, f"unknown field{hint(name, _FIELDS)}")
+    if not isinstance(reader.top.data.get("spec"), Mapping):
+        reader.top.problem("spec", "is required")
+    for name in sorted(spec.data.keys() - _SPEC_FIELDS):
+        spec.problem(name, f"unknown field{hint(name, _SPEC_FIELDS)}")
+    for each in (spec.text("selectedNode"), *spec.texts("potentialNodes")):
+        if len(each) > _LONGEST_NAME:
+            spec.problem("", f"a name of a node is longer than {_LONGEST_NAME}")
     owners = (each for each in metadata.children("ownerReferences") if each.text("kind") == PODS.kind)
     answers = reader.top.child("status").children("resourceClaims")
     version = metadata.text("resourceVersion")

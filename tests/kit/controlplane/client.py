@@ -92,9 +92,13 @@ class Client:
         path = f"{self._path(resource, key_of(obj))}?{query}"
         return await self._call("PATCH", path, obj, _APPLY_PATCH)
 
-    async def try_to_create(self, resource: Resource, obj: RawObject) -> RawObject:
-        """What creating an object makes of it, as `kubectl create` does: a dry run, with strict decoding."""
-        path = self._path(resource, ObjectKey(key_of(obj).namespace, ""))
+    async def try_to_create(self, resource: Resource, obj: RawObject, namespace: str = "") -> RawObject:
+        """What creating an object makes of it, as `kubectl create` does: a dry run, with strict decoding.
+
+        Args:
+            namespace: where it is sent; empty: to its own.
+        """
+        path = self._path(resource, ObjectKey(namespace or key_of(obj).namespace, ""))
         return await self._call("POST", f"{path}?dryRun=All&fieldValidation=Strict", obj)
 
     async def update(self, resource: Resource, obj: RawObject) -> RawObject:

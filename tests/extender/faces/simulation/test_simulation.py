@@ -164,9 +164,9 @@ def test_a_pod_without_a_spec_needs_nothing() -> None:
 
 
 NOT_MODELED: Object = {
-    "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
-    "topologySpreadConstraints": [{}],
-    "volumes": [{"persistentVolumeClaim": {}}],
+    "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}},
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+    "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
 }
 OVERLOOKED: dict[str, tuple[list[Object], tuple[str, ...]]] = {
     "devices alone": ([node("a"), pod(resources={PLUGIN: "1"})], ()),
@@ -177,7 +177,7 @@ OVERLOOKED: dict[str, tuple[list[Object], tuple[str, ...]]] = {
         ("affinity between pods", "topology spread", "volumes"),
     ),
     "ports of the host": (
-        [with_spec(pod("p", "c"), containers=[{"name": "c", "ports": [{"hostPort": 80}]}])],
+        [with_spec(pod("p", "c"), containers=[{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}])],
         ("host ports",),
     ),
     "affinity to nodes": ([with_spec(pod("p", "c"), affinity={"nodeAffinity": {}})], ()),

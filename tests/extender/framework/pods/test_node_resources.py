@@ -152,10 +152,12 @@ CASES: dict[str, tuple[Object, tuple[Object, ...], str]] = {
                     **pod("p", "a"),
                     "spec": {
                         **pod("p", "a")["spec"],
-                        "containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "2"}}}],
+                        "containers": [
+                            {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}}
+                        ],
                     },
                 },
-                resources={"requests": {"cpu": "7"}, "limits": {"cpu": "5"}},
+                resources={"requests": {"cpu": "5"}, "limits": {"cpu": "5"}},
             ),
         ),
         "spec.resources.limits[cpu] of the pod does not cover its containers and devices",
