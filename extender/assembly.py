@@ -64,6 +64,7 @@ from extender.plugins.preemption import preemptor as preemption
 from extender.plugins.quota import status as quota_status
 from extender.plugins.requeue import requeue, rescan, unserved
 from extender.plugins.resource_classes import task as resource_classes
+from extender.plugins.second_opinion import task as second_opinion
 from extender.plugins.table import PLUGINS
 from extender.tools.intake import Budget
 from extender.tools.offload import Offload, in_thread
@@ -189,7 +190,8 @@ def _tasks(
     """What makes the background tasks of each feature, in the order of their turns.
 
     A task comes before those that it may help. So the first ones give devices back; then come those that ask
-    controllers, that plan gangs and evictions, that wake pods, and that allocate what no scheduler asks about.
+    controllers, that plan gangs and evictions, that wake pods, and that allocate what no scheduler asks about. The last
+    one only judges.
     """
     told = explanations.overview.told
     return (
@@ -208,6 +210,7 @@ def _tasks(
         requeue.tasks,
         pinned_claims.tasks,
         immediate_claims.tasks,
+        second_opinion.tasks,
     )
 
 

@@ -9,5 +9,6 @@ from allocator.audit.rules import Finding as Finding
 from allocator.audit.second_opinion import Answer as Answer
 from allocator.audit.second_opinion import NotChecked as NotChecked
 from allocator.audit.second_opinion import Opinion as Opinion
+from allocator.audit.second_opinion import SecondEngine as SecondEngine
 from allocator.audit.second_opinion import SecondLook as SecondLook
 from allocator.audit.second_opinion import SecondOpinion as SecondOpinion

@@ -31,6 +31,8 @@ class ProposedChange:
         gate: the feature gate that is turned on; empty for changes of the cluster.
         immutable: which spec is immutable, and what to do instead of a change; empty if the object can be changed.
         position: the place in a list of the object, if the change is about one.
+        count: how many devices are asked for then; 0 if the change is about something else. If the pod fits with so
+            many, it fits with fewer.
     """
 
     kind: RemedyKind
@@ -44,6 +46,7 @@ class ProposedChange:
     gate: str = ""
     immutable: str = ""
     position: int = 0
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

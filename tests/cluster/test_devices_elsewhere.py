@@ -3,11 +3,11 @@
 import pytest
 
 from extender.kube.api import ObjectKey, RawObject
-from extender.kube.resources import CLAIMS, PODS
+from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.driver import Driver
-from tests.kit.controlplane.scenario import SITE, bound, by_name, findings, held, rejection
-from tests.kit.objects.manifests import claim, pod, request, requests
+from tests.kit.controlplane.scenario import SITE, bound, by_name, by_template, findings, held, rejection
+from tests.kit.objects.manifests import claim, pod, request, requests, template
 
 pytestmark = pytest.mark.usefixtures("site")
 
@@ -66,4 +66,18 @@ async def test_with_a_device_of_the_node_the_claim_is_for_that_node(
     assert sorted(held(got)) == [("network", "gpu-0"), ("site-2", "nic-0")]
     fields = [{"key": "metadata.name", "operator": "In", "values": ["site-2"]}]
     assert got["status"]["allocation"]["nodeSelector"] == {"nodeSelectorTerms": [{"matchFields": fields}]}
+    assert await findings(client, namespace) == []
+
+
+async def test_is_free_for_others_after_its_node_was_shut_down(client: Client, namespace: str, gpu: Driver) -> None:
+    """KEP-3063 asks for it: once the pod is deleted by force, nobody waits for the node that is away."""
+    await gpu.publish("network", [{"name": "gpu-0"}], allNodes=True)
+    await client.create(TEMPLATES, template(namespace, "one", requests(request("gpu", gpu.name))))
+    made = [by_template("one")]
+    await client.create(PODS, pod(namespace, "lost", claims=made, nodeSelector={HOST: "site-0"}))
+    assert await bound(client, ObjectKey(namespace, "lost")) == "site-0"
+    await client.create(PODS, pod(namespace, "next", claims=made, nodeSelector={HOST: "site-1"}))
+    assert "no free device" in await rejection(client, ObjectKey(namespace, "next"), about="request gpu")
+    await client.delete(PODS, ObjectKey(namespace, "lost"))
+    assert await bound(client, ObjectKey(namespace, "next")) == "site-1"
     assert await findings(client, namespace) == []

@@ -14,7 +14,7 @@ TURNS = [
     *("QuotaStatus", "ResourceClasses", "PoolRequests"),
     *("Deallocator", "ControllerReleases", "ControllerWaits", "SchedulingContexts"),
     *("Gangs", "GangsInPart", "SchedulerEvictions", "KeptOfBound", "Preemptor"),
-    *("Requeue", "PinnedPods", "ImmediateAllocation"),
+    *("Requeue", "PinnedPods", "ImmediateAllocation", "SecondOpinions"),
     *("HistoryKeeper", "StatesKeeper", "SizesKeeper"),
 ]
 

@@ -187,7 +187,7 @@ class JudgedPod:
         rejected: the other nodes, each with kube-scheduler's reason.
         decider: remembers earlier verdicts.
         seconds: the longest work of the search for proposals, and of the choice of victims, by the clock ``worked``.
-        worked: seconds that this thread has computed. Other programs of the machine do not change what is found.
+        worked: counts the work. Other programs of the machine do not change what is found.
         pause: called between pieces of work; raises `TimeoutError` when there is no more time.
         preempts: device preemption is on.
         suggest: finds further changes.

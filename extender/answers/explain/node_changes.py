@@ -74,6 +74,7 @@ def ask_for(target: Target, wanted: Wanted, count: int) -> ProposedChange:
         target.edited_request(wanted, lambda r: replace(r, mode=AllocationMode.EXACT_COUNT, count=count)),
         size=1 if takes_all else wanted.request.count - count,
         immutable=target.immutable,
+        count=count,
     )
 
 
@@ -142,6 +143,7 @@ def _lowered(
         _requesting(pod, container, replace(request, amount=Quantity.from_int(count))),
         size=less,
         immutable=f"the spec of pod {pod} is immutable: {instead}",
+        count=count,
     )
 
 
@@ -451,13 +453,16 @@ class Bundles:
             if offer.free and target.is_written:
                 yield frozenset((ask_for(target, way, min(offer.free, MAX_RESULTS)),))
         else:
-            for count in sorted({need - 1, offer.free, MAX_RESULTS, 1}, reverse=True):
-                if not 0 < count < need:
-                    continue
+            for count in self._fewer(need, offer.free):
                 if target.is_written:
                     yield frozenset((ask_for(target, way, count),))
                 else:
                     yield frozenset(request_fewer(self.pod, way, need - count))
+
+    def _fewer(self, need: int, free: int) -> Sequence[int]:
+        """The numbers of devices to ask for instead, the largest first."""
+        some = range(2, min(free, MAX_RESULTS) + 1) if not self.survey.guards else (free, MAX_RESULTS)
+        return sorted((count for count in {need - 1, *some, 1} if 0 < count < need), reverse=True)
 
     def _of_all_requests(self, offers: Sequence[_Offer]) -> Iterator[Bundle]:
         """The least that each request needs, if more than one request lacks devices."""

@@ -329,6 +329,7 @@ def _lack(survey: Survey, node: str) -> tuple[bool, int, int]:
 def _sufficient(bundles: Sequence[Bundle], node: str, trials: ProposalTrials) -> Iterator[tuple[ProposedChange, ...]]:
     """Sets of changes that suffice on a node. No set contains another one."""
     found: list[frozenset[str]] = []
+    counts = _counts(change for bundle in bundles if len(bundle) == 1 for change in bundle)
     until = trials.left - _TRIALS_ON_NODE
     for changes in _ranked(bundles):
         if len(found) >= _FOUND_ON_NODE:
@@ -337,12 +338,39 @@ def _sufficient(bundles: Sequence[Bundle], node: str, trials: ProposalTrials) ->
             trials.cut_short = True
             break
         touched = _touched(changes)
+        if len(changes) == 1 and changes[0].count:
+            family = counts.pop(changes[0].what, [])
+            most = _most(family, lambda change: trials.fits((change,), node))
+            if most is not None:
+                found.append(touched)
+                yield (most,)
+            continue
         if not any(known <= touched for known in found) and trials.fits(changes, node):
             needed = _needed(changes, node, trials)
             found.append(_touched(needed))
             yield needed
     if not found:
         yield from _large(bundles, node, trials)
+
+
+def _counts(changes: Iterable[ProposedChange]) -> dict[str, list[ProposedChange]]:
+    """The changes of the number of devices, by what is changed, the fewest devices first."""
+    found: dict[str, list[ProposedChange]] = {}
+    for change in sorted(changes, key=lambda each: each.count):
+        if change.count:
+            found.setdefault(change.what, []).append(change)
+    return found
+
+
+def _most(family: Sequence[ProposedChange], fits: Callable[[ProposedChange], bool]) -> ProposedChange | None:
+    """The change to the most devices with which the pod fits; None if it does not fit with the fewest."""
+    if not family or not fits(family[0]):
+        return None
+    low, high = 0, len(family) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(family[middle]) else (low, middle - 1)
+    return family[low]
 
 
 def _large(bundles: Sequence[Bundle], node: str, trials: ProposalTrials) -> Iterator[tuple[ProposedChange, ...]]:
@@ -360,15 +388,27 @@ def _large(bundles: Sequence[Bundle], node: str, trials: ProposalTrials) -> Iter
             yield _needed(nearest, node, trials)  # after a smaller edit, another edit may be needless
 
 
+_Changes = tuple[ProposedChange, ...]
+
+
 def _nearest(
     changes: Sequence[ProposedChange], edits: Iterable[ProposedChange], node: str, trials: ProposalTrials
 ) -> tuple[ProposedChange, ...]:
     """The changes, each replaced by the smallest edit of the same thing that suffices; edits are in order of size."""
-    kept = list(changes)
+    kept, every = list(changes), list(edits)
+    counts = _counts(every)
     for number, change in enumerate(changes):
-        for edit in edits:
+        before, after = tuple(kept[:number]), tuple(kept[number + 1 :])
+
+        def fits(edit: ProposedChange, before: _Changes = before, after: _Changes = after) -> bool:
+            return trials.fits((*before, edit, *after), node)
+
+        if change.count:
+            kept[number] = _most(counts[change.what], fits) or change
+            continue
+        for edit in every:
             is_smaller = edit.what == change.what and size((edit,)) < size((change,))
-            if is_smaller and trials.fits((*kept[:number], edit, *kept[number + 1 :]), node):
+            if is_smaller and fits(edit):
                 kept[number] = edit
                 break
     return tuple(kept)

@@ -5,7 +5,7 @@ import os
 import random
 import time
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import typer
 
@@ -30,10 +30,8 @@ from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.discovery import NotServedError
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
 from extender.lab.cluster import EmbeddedCluster
+from extender.plugins.second_opinion.looks import SecondLooks, Tally
 from extender.tools.table import TextTable
-
-if TYPE_CHECKING:  # cel-python takes time and memory, and most commands do not need it
-    from extender.plugins.second_opinion.looks import Tally
 
 AUDITED = (NODES, SLICES, CLASSES, PODS, CLAIMS)
 """The kinds that the audit reads: pods before claims, because a pod that has a node has had its claims before."""
@@ -109,14 +107,15 @@ def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:
     return audit(_evidence(snapshot), Selectors())
 
 
-def second_opinion(snapshot: Snapshot, seconds: float = SECOND_OPINION_SECONDS) -> "Tally":
+def second_opinion(snapshot: Snapshot, seconds: float = SECOND_OPINION_SECONDS) -> Tally:
     """What cel-python says of the selectors of all allocated devices."""
-    from extender.plugins.second_opinion.looks import SecondLooks, Tally  # noqa: PLC0415 - see above
+    from extender.plugins.second_opinion.engine import CelPython  # noqa: PLC0415 - few commands need cel-python
 
     found = Tally()
     claims = [claim for _, claim in sorted(snapshot.claims.items()) if claim.claim.allocation is not None]
     left = {str(claim.claim): claim for claim in claims}
-    for claim, looks in SecondLooks(Selectors(), time.monotonic).at(claims, snapshot, seconds):
+    second = SecondLooks(Selectors(), CelPython(time.monotonic), time.monotonic)
+    for claim, looks in second.at(claims, snapshot, seconds):
         del left[str(claim.claim)]
         for look in looks:
             found.add(look)
@@ -125,7 +124,7 @@ def second_opinion(snapshot: Snapshot, seconds: float = SECOND_OPINION_SECONDS) 
     return found
 
 
-def second_lines(second: "Tally") -> Iterable[str]:
+def second_lines(second: Tally) -> Iterable[str]:
     """What the second engine has done, and why it has not checked some devices."""
     agree, disagree, not_checked = (second.results[each] for each in ("agree", "disagree", "not_checked"))
     if agree or disagree or not_checked:

@@ -45,8 +45,8 @@ _LONGEST_NUMBER: Final = 18
 _OF_TYPES: Final = (TypeError, AttributeError)
 
 
-class SecondEngine:
-    """cel-python. One thread uses it at a time.
+class CelPython:
+    """cel-python as a `SecondEngine`. One thread uses it at a time.
 
     Args:
         clock: measures durations, in seconds.

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from allocator import Device, DeviceId, Selectors
-from allocator.audit import Finding, SecondLook, SecondOpinion
+from allocator.audit import Finding, SecondEngine, SecondLook, SecondOpinion
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
-from extender.plugins.second_opinion.engine import SecondEngine
 from extender.tools.fairness.turns import Turns
 
 EVALUATION_SECONDS: Final = 1.0
@@ -49,13 +48,14 @@ class SecondLooks:
 
     Args:
         selectors: our own engine.
+        engine: the second engine.
         clock: measures durations, in seconds.
     """
 
-    def __init__(self, selectors: Selectors, clock: Callable[[], float]) -> None:
+    def __init__(self, selectors: Selectors, engine: SecondEngine, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._until = 0.0
-        self._opinion = SecondOpinion(selectors, SecondEngine(clock), lambda: clock() > self._until)
+        self._opinion = SecondOpinion(selectors, engine, lambda: clock() > self._until)
         self._turns = Turns(clock)
 
     def at(

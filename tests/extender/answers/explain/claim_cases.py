@@ -41,6 +41,13 @@ OF_CLAIMS: Mapping[str, Case] = {
             pool("a", gpu("gpu-0", **root("left")), gpu("gpu-1", **root("right"))),
         )
     ),
+    "fewer devices with one value": Case(
+        (
+            *wants(request(count=6), constraints=(SAME_ROOT,)),
+            node("a"),
+            pool("a", *(gpu(f"gpu-{n}", **root("left" if n < 4 else "right")) for n in range(6))),
+        )
+    ),
     "all values are the same": Case(
         (
             *wants(request(count=2), constraints=({"distinctAttribute": f"{DRIVER}/root"},)),

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from allocator import Clock, Limits
-from extender.answers.explain.explainer import Explainer
+from extender.answers.explain.explainer import Explainer, WorkClock
 from extender.answers.explain.explanation import Conclusion, Explanation
 from extender.answers.explain.output import as_json, as_text
 from extender.framework.decisions.evaluate import Decider
@@ -45,7 +45,7 @@ def test_changes_that_were_not_tried_in_time_are_no_proposals_and_the_text_says_
 def test_the_search_for_changes_is_limited_by_its_work_and_not_by_the_time_that_passes() -> None:
     snapshot = snapshot_of(*WORLD[:-2], claim("c", request(count=2)), WORLD[-1])
     slow, working = cast("Clock", count(step=100).__next__), cast("Clock", count().__next__)
-    for clock, worked, tried in ((slow, lambda: 0.0, True), (lambda: 0.0, working, False)):
+    for clock, worked, tried in ((slow, WorkClock(), True), (lambda: 0.0, working, False)):
         decider = Decider(replace(solver(), clock=clock, limits=Limits(seconds=1e6)), None)
         found = Explainer(snapshot, decider, lambda: None, worked=worked).explain(snapshot.pods[ObjectKey("ns", "p")])
         assert (bool(found.proposals), found.all_tried) == (tried, tried)

@@ -30,6 +30,8 @@ from extender.framework.ranking import DecisionStore
 from extender.plugins.preemption import fruitless_choices
 from extender.plugins.quota import totals
 from extender.plugins.requeue import requeue, unserved
+from extender.plugins.second_opinion import engine as second_engine
+from extender.plugins.second_opinion import task as second_looks
 from extender.tools.intake import BUDGET_SHARE
 from tests.kit.measure import MEGABYTE
 from tests.kit.places import ROOT
@@ -61,6 +63,9 @@ NAMES_GROWTH: Final = 6
 
 PROGRAM_BYTES: Final = 300
 """Of a character of a selector, at most."""
+
+TREE_BYTES: Final = 3_600
+"""Of a character of a selector in cel-python, at most: lists of numbers, 2026-11-28."""
 
 VALUE_BYTES: Final = 64
 POINTER_BYTES: Final = 8
@@ -105,6 +110,7 @@ def fixed() -> Mapping[str, int]:
         + claim_arrival._FORESEEN
         + device_history._MOST
         + default(DecisionStore, "size")
+        + 2 * second_looks.MOST
     )
     room = usable_room._POINTS + usable_room._NEEDS
     decisions = Settings().server.decisions * decision_log._MOST_REASONS * decision_log._LONGEST_TEXT
@@ -115,6 +121,7 @@ def fixed() -> Mapping[str, int]:
         "bodies of up to 256 KiB with names": bodies * NAMES_GROWTH,
         "replies that clients have not taken": sum(each.unsent for each in LISTENERS),
         "selectors": SOLVERS * selectors,
+        "selectors of the second engine": second_engine.MOST_TEXT * TREE_BYTES,
         "verdicts": DECIDERS * default(Decider, "signatures") * NODES * VERDICT_BYTES,
         "numbers of values": SOLVERS * (node_index._VALUES + node_index._STATES) * POINTER_BYTES,
         "room for what pods ask for": SOLVERS * room * ROOM_BYTES,

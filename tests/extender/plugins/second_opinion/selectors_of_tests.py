@@ -14,7 +14,7 @@ import yaml
 from allocator import Device, DeviceId, Quantity, Selectors, Version
 from allocator.audit import Answer, NotChecked, SecondOpinion
 from allocator.cel import CompileError
-from extender.plugins.second_opinion.engine import SecondEngine
+from extender.plugins.second_opinion.engine import CelPython
 from tests.conformance.selectors import device_of
 from tests.kit.places import ROOT
 
@@ -83,7 +83,7 @@ def recorded() -> Iterator[tuple[str, Device]]:
 
 def compared() -> tuple[Counter[str], Counter[str], list[tuple[str, Answer, Answer]]]:
     """Pairs of selector and device by result, the reasons of those that are not checked, and the disagreements."""
-    opinion = SecondOpinion(Selectors(), SecondEngine(time.monotonic))
+    opinion = SecondOpinion(Selectors(), CelPython(time.monotonic))
     results, reasons, different = Counter[str](), Counter[str](), list[tuple[str, Answer, Answer]]()
     pairs = [*((text, device) for text in selectors() for device in (GPU, BARE)), *recorded()]
     for text, device in pairs:

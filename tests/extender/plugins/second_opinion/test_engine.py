@@ -17,7 +17,7 @@ from allocator import Selectors
 from allocator.audit import Answer, NotChecked, SecondOpinion
 from allocator.cel import CelError
 from extender.plugins.second_opinion.differences import Difference
-from extender.plugins.second_opinion.engine import LONGEST, SecondEngine
+from extender.plugins.second_opinion.engine import LONGEST, CelPython
 from extender.plugins.second_opinion.meter import MOST_STEPS, Meter, weight
 from extender.plugins.second_opinion.values import device_value
 from tests.conformance import expressions
@@ -106,8 +106,8 @@ HOSTILE: Final = {
 }
 
 
-def engine() -> SecondEngine:
-    return SecondEngine(time.monotonic)
+def engine() -> CelPython:
+    return CelPython(time.monotonic)
 
 
 def opinions(selector: str) -> object:

@@ -1,0 +1,156 @@
+"""Second looks in the background: the second engine judges each allocation that appears, in a share of the time."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+from prometheus_client import Counter
+
+from allocator import AllocationResult, Selectors
+from allocator.audit import Finding, SecondEngine
+from allocator.tools import Recent, printable
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.snapshot import Snapshot
+from extender.framework.handle import Handle
+from extender.framework.task import BackgroundTask
+from extender.plugins.second_opinion.looks import SecondLooks, Tally
+from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.offload import Offload
+
+MOST: Final = 4_096
+"""The most claims that wait for a look, in shares of their namespaces, and that are known to be looked at."""
+
+LOOK_SECONDS: Final = 0.02
+"""How long a turn takes. A look at one claim that has begun is brought to its end."""
+
+SHARE: Final = 0.02
+"""The share of the time that looks take: after a turn, the next one waits 50 times as long."""
+
+logger = structlog.get_logger()
+
+
+class _Waiting(FairMemory[int]):
+    """The claims that wait for a look: uid to number of devices. Those that are forgotten are counted as skipped."""
+
+    def __init__(self, skipped: Callable[[int], None]) -> None:
+        super().__init__(MOST)
+        self._skipped = skipped
+
+    def forget(self, uid: str) -> None:
+        """Forget a claim for want of room."""
+        devices = self.get(uid) or 0
+        super().forget(uid)
+        self._skipped(devices)
+
+
+class SecondOpinions(BackgroundTask):
+    """Looks at the claims that were allocated since it looked last.
+
+    Args:
+        state: the cluster.
+        selectors: our own engine.
+        make_engine: makes the second engine, with the first look.
+        clock: measures durations, in seconds. A long look waits in it for its turn.
+        off_loop: where looks run.
+        counted: counts devices by result: that of a look, or ``skipped`` for want of room.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        selectors: Selectors,
+        make_engine: Callable[[], SecondEngine],
+        clock: Callable[[], float],
+        off_loop: Offload,
+        counted: Callable[[str, int], None],
+    ) -> None:
+        self._state = state
+        self._selectors = selectors
+        self._make_engine = make_engine
+        self._clock = clock
+        self._off_loop = off_loop
+        self._counted = counted
+        self._waiting = _Waiting(partial(counted, "skipped"))
+        self._seen: Recent[AllocationResult] = Recent(MOST)
+        self._version: int | None = None
+        self._again = 0.0
+        self._looks: SecondLooks | None = None
+
+    async def tick(self) -> None:
+        """Look at some of the allocations that have appeared, and at the rest later."""
+        began = self._clock()
+        if self._state.not_ready or began < self._again:
+            return
+        snapshot = self._state.snapshot
+        self._find(snapshot)
+        claims = [claim for uid in self._waiting if (claim := snapshot.claim(uid)) is not None]
+        if claims:
+            self._tell(await self._off_loop(partial(self._looked, claims, snapshot)))
+        for uid in [uid for uid in self._waiting if snapshot.claim(uid) is None]:
+            self._waiting.pop(uid)
+        self._again = self._clock() + max(1.0, (self._clock() - began) / SHARE if claims else 0.0)
+
+    def _find(self, snapshot: Snapshot) -> None:
+        """Let the claims wait whose allocations have appeared."""
+        keys = None if self._version is None else self._state.since(self._version).keys(Topic.CLAIM)
+        self._version = snapshot.version
+        for key in sorted(snapshot.claims) if keys is None else keys:
+            claim = snapshot.claims.get(key)
+            if claim is not None and claim.claim.allocation is not None:
+                uid = claim.claim.uid
+                if self._seen.find(uid) != claim.claim.allocation and uid not in self._waiting:
+                    self._waiting.keep(claim.claim.namespace, uid, len(claim.claim.allocation.results))
+
+    def _looked(self, claims: Iterable[ClaimObject], snapshot: Snapshot) -> tuple[Tally, list[ClaimObject]]:
+        """What came of the looks of a turn, and at which claims."""
+        if self._looks is None:
+            self._looks = SecondLooks(self._selectors, self._make_engine(), self._clock)
+        found, done = Tally(), list[ClaimObject]()
+        for claim, looks in self._looks.at(claims, snapshot, LOOK_SECONDS):
+            done.append(claim)
+            for look in looks:
+                found.add(look)
+        return found, done
+
+    def _tell(self, looked: tuple[Tally, list[ClaimObject]]) -> None:
+        found, done = looked
+        for claim in done:
+            self._waiting.pop(claim.claim.uid)
+            if claim.claim.allocation is not None:
+                self._seen.keep(claim.claim.uid, claim.claim.allocation)
+        for result, devices in found.results.items():
+            self._counted(result, devices)
+        for finding in found.findings:
+            _warn(finding)
+
+
+def _warn(finding: Finding) -> None:
+    logger.warning("two engines disagree about a selector", problem=printable(str(finding)))
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task of second looks, with its metrics."""
+    devices = Counter(
+        "dra_extender_second_opinion_devices",
+        "Allocated devices whose selectors a second engine for CEL has judged, by result.",
+        ("result",),
+        registry=handle.registry,
+    )
+    for result in ("agree", "disagree", "not_checked", "skipped"):
+        devices.labels(result)
+
+    def counted(result: str, number: int) -> None:
+        devices.labels(result).inc(number)
+
+    make = partial(_cel_python, handle.clock)
+    looks = (handle.state, handle.solver.selectors, make, handle.clock, handle.off_loop)
+    return [SecondOpinions(*looks, counted)]
+
+
+def _cel_python(clock: Callable[[], float]) -> SecondEngine:
+    from extender.plugins.second_opinion.engine import CelPython  # noqa: PLC0415 - only who looks needs cel-python
+
+    return CelPython(clock)
