@@ -25,7 +25,7 @@ from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.checks.taints import blocking_taint, taints_text
 from allocator.errors import CapacityError
 from allocator.model.claims import Claim, ClaimSpec, DeviceRequest
-from allocator.model.devices import DeviceId
+from allocator.model.devices import DeviceId, Toleration
 from allocator.model.features import Features
 from allocator.model.nodes import Node
 from allocator.model.quantity import Quantity
@@ -203,9 +203,9 @@ class PoolStates:
         """What a device of the pool is."""
         return DeviceKind.PARTITION if device.id.device in self._pool.partitions else DeviceKind.PHYSICAL
 
-    def is_tainted(self, device: Device) -> bool:
-        """Whether a taint keeps off further claims, whoever holds the device."""
-        return self._features.device_taints and blocking_taint(device, (), self._rules) is not None
+    def is_tainted(self, device: Device, tolerations: Sequence[Toleration] = ()) -> bool:
+        """Whether a taint keeps off further claims with these tolerations, whoever holds the device."""
+        return self._features.device_taints and blocking_taint(device, tolerations, self._rules) is not None
 
     def capacities(self, device: Device) -> Iterator[tuple[str, str, str]]:
         """Each capacity of a device: its name, what is left of it, and all of it."""

@@ -16,11 +16,14 @@ from allocator import Clock, Limits, Selectors
 from allocator.policies import POLICIES, Shape
 from extender.answers.defragmentation.defragment import SuggestedMoves
 from extender.answers.explain.explanation_service import Explanations
+from extender.answers.explain.pod_claims import advice
 from extender.answers.metrics import ClusterMetrics
+from extender.answers.observe import problem_finders
 from extender.answers.observe.device_history import DeviceHistory
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.overview import ClaimCounts, Overview, PendingPods
 from extender.answers.observe.pool_sizes import PoolSizes
+from extender.answers.observe.problems import Problems
 from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.double_allocations import DoubleAllocations
@@ -39,6 +42,7 @@ from extender.framework.decisions.shapes import Shapes
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.metrics import Metrics
+from extender.framework.problem import Find
 from extender.framework.service import Service
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api
@@ -53,6 +57,7 @@ from extender.plugins import (
     pinned_claims,
     pool_requests,
 )
+from extender.plugins.gangs import problems as gang_problems
 from extender.plugins.gangs import task as gangs
 from extender.plugins.immediate_claims import ImmediateClaims
 from extender.plugins.negotiation.controller import Controller
@@ -61,8 +66,10 @@ from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.negotiation.tasks import NegotiatedClaims, negotiated_claims
 from extender.plugins.pinned_claims import PinnedClaims
 from extender.plugins.preemption import preemptor as preemption
+from extender.plugins.quota import problems as quota_problems
 from extender.plugins.quota import status as quota_status
 from extender.plugins.requeue import requeue, rescan, unserved
+from extender.plugins.resource_classes import problems as class_problems
 from extender.plugins.resource_classes import task as resource_classes
 from extender.plugins.second_opinion import task as second_opinion
 from extender.plugins.table import PLUGINS
@@ -173,11 +180,12 @@ def make_extender(
         replica=f"{socket.gethostname()}_{secrets.token_hex(8)}",
         has_schedulers=around.has_schedulers,
     )
-    overview = make_overview(api, state, decider, settings, now=around.now, live=around.live, off_loop=off_loop)
+    asked = handle.background.asked
+    overview = make_overview(api, state, decider, settings, asked, around=around, off_loop=off_loop)
     explanations = Explanations(overview, negotiation, settings.scheduling, suggestions(around.catalog, settings))
     for tasks in _tasks(negotiated, explanations):
         handle.background.tasks.extend(tasks(handle))
-    handle.background.tasks.extend(overview.keepers())
+    handle.background.tasks.extend(overview.keepers(tell, asked))
     metrics.registry.register(ClusterMetrics(overview))
     service = Service(handle, metrics, overview.verb_priority.offload(off_loop))
     pinned, immediate = PinnedClaims(binder.claims), ImmediateClaims(state, decider, binder, off_loop)
@@ -214,6 +222,22 @@ def _tasks(
     )
 
 
+def _finds(states: DeviceStates, asked: Asked) -> Sequence[Find]:
+    """What looks for the problems of each feature, in the order in which problems are forgotten for want of room."""
+    return (
+        problem_finders.unreadable,
+        problem_finders.of_pools,
+        problem_finders.UnmatchedClasses(),
+        problem_finders.OfPods(advice),
+        problem_finders.of_selectors,
+        problem_finders.OfClaims(states),
+        problem_finders.OfSchedulers(asked),
+        gang_problems.problems,
+        quota_problems.problems,
+        class_problems.problems,
+    )
+
+
 def _bind_times(settings: Settings) -> BindTimes:
     """How long calls of bind may take, and how long claims may wait."""
     scheduling = settings.scheduling
@@ -240,28 +264,31 @@ def make_overview(
     state: ClusterState,
     decider: Decider,
     settings: Settings,
+    asked: Asked,
     *,
-    now: Callable[[], datetime],
-    live: "LiveCluster | None" = None,
+    around: Surroundings = ALONE,
     off_loop: Offload = in_thread,
 ) -> Overview:
     """What people and metrics see of a service."""
     features, schedulers = decider.solver.features, settings.scheduling.scheduler_names
     kept = settings.server.decisions
-    decision_log = DecisionLog(kept, now=now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4))
+    decision_log = DecisionLog(kept, now=around.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4))
+    states = DeviceStates(features)
+    problems = Problems(_finds(states, asked), decider.solver, decision_log, around.now)
     return Overview(
         api,
         state,
         features,
         decision_log,
-        DeviceStates(features),
+        states,
         ClaimCounts(state),
         PendingPods(state, decision_log, schedulers),
-        DeviceHistory(state, now),
+        DeviceHistory(state, around.now),
         PoolSizes(state),
         decider,
-        now,
-        live,
+        problems,
+        around.now,
+        around.live,
         schedulers,
         off_loop,
     )

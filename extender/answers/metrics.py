@@ -108,6 +108,9 @@ class ClusterMetrics(Collector):
         text = "Pods with devices that have no node yet, by what the latest answer about them says."
         pending = self._overview.pending.count(snapshot)
         yield gauge("pending_pods", text, ("reason",), (((each.value,), number) for each, number in pending.items()))
+        text = "Problems that the latest look has found, as in the table of problems."
+        problems = self._overview.problems.counts().items()
+        yield gauge("problems", text, ("cause",), (((cause,), number) for cause, number in problems))
         decider = self._overview.decider
         verdicts = [(("memory",), decider.asked - decider.solved), (("search",), decider.solved)]
         text = "Nodes that were decided from memory (of the node, or of equal nodes) or by search."

@@ -36,6 +36,16 @@ class Asked:
         self._pods = FairMemory[str](_MOST_PODS)
         self.schedulers: dict[str, None] = {}
         self.at = -math.inf
+        self._early = -math.inf
+
+    def note_early(self) -> None:
+        """A scheduler asks about a pod whose claims are not made yet."""
+        self._early = self._clock()
+
+    @property
+    def seconds_since_early(self) -> float:
+        """Since a scheduler has asked about such a pod; infinite: none has."""
+        return self._clock() - self._early
 
     def note(self, pod: Pod) -> None:
         """A scheduler asks about a pod."""

@@ -9,7 +9,7 @@ update of its status wakes it.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -47,10 +47,12 @@ class ClaimArrival:
 
     Args:
         state: the cluster.
+        on_early: called for each pod whose claims are not made yet.
     """
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, on_early: Callable[[], None] = lambda: None) -> None:
         self._state = state
+        self._on_early = on_early
         self._paused: Recent[float] = Recent(_REMEMBERED)
         self._decided: Recent[bool] = Recent(_FORESEEN)
         self._has_warned = False
@@ -88,6 +90,7 @@ class ClaimArrival:
         found = foreseen(refreshed(pod, snapshot), snapshot)
         if found is not None:
             self._decided.keep(pod.uid, value=True)
+            self._on_early()
             self._warn()
         return found
 

@@ -73,7 +73,7 @@ class Service:
         self._decisions = DecisionStore()
         self._open_pods = OpenPods(self.state, self.binder.has_decided)
         self._search_budget = WaitingBudget(SEARCH_SHARE)
-        self._claim_arrival = ClaimArrival(self.state)
+        self._claim_arrival = ClaimArrival(self.state, handle.background.asked.note_early)
         self._sync_patience = _SYNC_SHARE * scheduling.deadline_seconds
         """How many seconds calls may still wait for the first lists, all of them together."""
         self.is_stopping = False

@@ -15,7 +15,7 @@ TURNS = [
     *("Deallocator", "ControllerReleases", "ControllerWaits", "SchedulingContexts"),
     *("Gangs", "GangsInPart", "SchedulerEvictions", "KeptOfBound", "Preemptor"),
     *("Requeue", "PinnedPods", "ImmediateAllocation", "SecondOpinions"),
-    *("HistoryKeeper", "StatesKeeper", "SizesKeeper"),
+    *("HistoryKeeper", "StatesKeeper", "SizesKeeper", "ProblemsKeeper"),
 ]
 
 CONTROLLER = ControllerSettings(name="licenses.example.com", transport="PodSchedulingContext")

@@ -14,11 +14,15 @@ from allocator import Features
 from extender.answers.observe.device_history import DeviceHistory, HistoryKeeper
 from extender.answers.observe.device_states import DeviceStates, StatesKeeper
 from extender.answers.observe.pool_sizes import PoolSizes, SizesKeeper
+from extender.answers.observe.problems import Known, Problems, ProblemsKeeper
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import POD_CLAIM_NAME, ClaimObject
+from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
+from extender.cluster.writes.events import Note
+from extender.framework.asked import Asked
 from extender.framework.decision_log import DecisionLog
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.verdict import PendingReason
@@ -193,6 +197,7 @@ class Overview:
         history: knows who has held devices.
         sizes: finds pools and nodes with too many devices.
         decider: counts verdicts from memory and by search.
+        problems: of the cluster.
         now: the time of day.
         live: the live cluster behind the state; None for a cluster in memory.
         schedulers: names of the schedulers that call the extender; empty: not known.
@@ -213,6 +218,7 @@ class Overview:
     history: DeviceHistory
     sizes: PoolSizes
     decider: Decider
+    problems: Problems
     now: Callable[[], datetime]
     live: "LiveCluster | None" = None
     schedulers: Sequence[str] = ()
@@ -249,12 +255,24 @@ class Overview:
         self.pending.count(snapshot)
         quota_use(snapshot, self.decider.solver)
 
-    def keepers(self) -> Sequence[BackgroundTask]:
-        """The background tasks that keep it up. They wait for no search, so the clock is a plain one."""
+    def found_problems(self) -> Sequence[Known]:
+        """The problems of the newest snapshot; to be called in a thread."""
+        return self.problems.look(self.state.snapshot, self.verb_priority.turn())
+
+    def keepers(self, tell: Callable[[Pod, Note], None], asked: Asked) -> Sequence[BackgroundTask]:
+        """The background tasks that keep it up. They wait for no search, so the clock is a plain one.
+
+        Args:
+            tell: writes an Event on a pod.
+            asked: whether a scheduler asks this process.
+        """
         return [
             HistoryKeeper(self.state, self.history, self.off_loop),
             StatesKeeper(self.state, self.devices, time.monotonic, self.off_loop),
             SizesKeeper(self.state, self.sizes, self.off_loop),
+            ProblemsKeeper(
+                self.state, self.problems, self.verb_priority.turn(), self.off_loop, time.monotonic, tell, asked
+            ),
         ]
 
     def kinds(self) -> tuple[KindHealth, ...]:

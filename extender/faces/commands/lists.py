@@ -64,6 +64,12 @@ FREE: Final = PrintedList("/devices", ("driver",), ("driver", "free"))
 CLAIMS: Final = PrintedList(
     "/claims", ("namespace", "claim"), ("namespace", "claim", "state", "devices", "reservedFor"), ("created", "uid")
 )
+PROBLEMS: Final = PrintedList(
+    "/problems",
+    ("cause", "kind", "object"),
+    ("kind", "object", "age", "problem", "cost", "advice"),
+    ("cause", "since"),
+)
 QUOTAS: Final = PrintedList(
     "/quotas",
     ("namespace", "quota", "limit", "counts"),
@@ -226,6 +232,12 @@ def quota(*, output: OutputOption = WideOutput.TABLE, watched: WatchOption = Fal
     _list(place, QUOTAS, _namespace(place), output, watched=watched)
 
 
+@command("kubectl dra problems -A", "kubectl dra problems --watch")
+def problems(*, output: OutputOption = WideOutput.TABLE, watched: WatchOption = False, place: PlaceOptions) -> None:
+    """What is wrong with objects of the namespace, and with those without one: since when, and what to do."""
+    _list(place, PROBLEMS, _namespace(place), output, watched=watched)
+
+
 @command("kubectl dra devices --class h100 --state free", "kubectl dra devices --count")
 def devices(
     *,
@@ -285,7 +297,7 @@ def free_by_driver(numbers: Sequence[Item]) -> tuple[Item, ...]:
 def _free(number: Counter[str]) -> str:
     if not number["devices"] and number["partitions"]:
         return f"{number['free partitions']} of {number['partitions']} partitions"
-    parts = f", or up to {number['free partitions']} partitions" if number["partitions"] else ""
+    parts = f", or up to {number['free partitions']} partitions" if number["free partitions"] else ""
     return f"{number['free devices']} of {number['devices']}{parts}"
 
 

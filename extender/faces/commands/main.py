@@ -79,6 +79,7 @@ _KUBECTL_COMMANDS: Final = {
     "free": "lists:free",
     "claims": "lists:claims",
     "quota": "lists:quota",
+    "problems": "lists:problems",
     "simulate": "simulate:simulate_live",
     "what-if": "what_if:what_if",
     "top": "top:top",

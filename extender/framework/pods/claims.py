@@ -40,6 +40,9 @@ _MODE: Final = Cause("claim-mode", "claim {claim}: {detail}")
 _IMMEDIATE: Final = Cause("claim-immediate", "claim {claim} waits for its devices (allocation mode Immediate)")
 _FOR_ANOTHER: Final = Cause("claim-for-another-pod", "claim {claim} is being allocated for another pod")
 
+BLOCKED_FOR_LONG: Final = frozenset({_UNREADABLE, _MISSING, _NOT_FOR_POD, _FULL, _VOID, _MODE})
+"""Causes that do not pass by themselves."""
+
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:

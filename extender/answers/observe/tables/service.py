@@ -1,10 +1,9 @@
-"""Tables about the service itself: what it knows of each kind, which objects can't be read, and what it has decided."""
+"""Tables about the service itself: what it knows of each kind, and what it has decided."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
 
 from extender.answers.observe.overview import KindHealth
-from extender.cluster.snapshot import Snapshot
 from extender.framework.decision_log import DecisionEntry
 from extender.tools.table import Item, Row, TableView, matches
 
@@ -25,19 +24,6 @@ def _kind(health: KindHealth) -> Item:
         "ready": not health.problem,
         "problem": health.problem,
     }
-
-
-def problems(snapshot: Snapshot, *, kind: str = "") -> TableView:
-    """The objects that can't be read, and why."""
-    columns = ("kind", "object", "problem")
-
-    def rows() -> Iterator[Row]:
-        for (its_kind, key), problem in sorted(snapshot.problems.items()):
-            if matches(kind, its_kind):
-                item = {"kind": its_kind, "object": str(key), "problem": str(problem)}
-                yield Row((its_kind, *key), partial(dict, item))
-
-    return TableView(columns, rows())
 
 
 def decisions(entries: Iterable[DecisionEntry], *, namespace: str = "", pod: str = "", verb: str = "") -> TableView:

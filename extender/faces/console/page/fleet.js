@@ -16,13 +16,13 @@ const MOST_DRIVERS = 6;
 // "6 of 8 devices free, or up to 40 partitions": partitions exclude each other, and the device that they are parts of.
 const answer = ({ free, all, freeParts, parts }) =>
   all || !parts
-    ? html`<strong>${number(free)}</strong> of ${plural(all, "device")} free${parts ? `, or up to ${plural(freeParts, "partition")}` : ""}`
+    ? html`<strong>${number(free)}</strong> of ${plural(all, "device")} free${freeParts ? `, or up to ${plural(freeParts, "partition")}` : ""}`
     : html`<strong>${number(freeParts)}</strong> of ${plural(parts, "partition")} free`;
 
 // The same for each driver, if there are several.
 const drivers = (found) =>
   found.length > 1
-    ? html`<ul class="drivers quiet" aria-label="Free devices by driver">${found.slice(0, MOST_DRIVERS).map(({ driver, free, all, freeParts, parts }) => html`<li>${driver} ${all ? `${number(free)}/${number(all)}` : ""}${parts ? `${all ? " or up to " : ""}${plural(freeParts, "partition")}` : ""}</li>`)}${found.length > MOST_DRIVERS ? html`<li>and ${plural(found.length - MOST_DRIVERS, "more driver")}</li>` : ""}</ul>`
+    ? html`<ul class="drivers quiet" aria-label="Free devices by driver">${found.slice(0, MOST_DRIVERS).map(({ driver, free, all, freeParts, parts }) => html`<li>${driver} ${all ? `${number(free)}/${number(all)}` : ""}${freeParts ? `${all ? " or up to " : ""}${plural(freeParts, "partition")}` : ""}</li>`)}${found.length > MOST_DRIVERS ? html`<li>and ${plural(found.length - MOST_DRIVERS, "more driver")}</li>` : ""}</ul>`
     : "";
 
 export class FleetView {

@@ -19,13 +19,15 @@ from allocator.pools import Pool
 from allocator.search import SearchBudget, TimedSelectors
 from allocator.tools import JSON, meant_by, shown
 from extender.answers.observe.overview import Overview
+from extender.answers.observe.problem_finders import SCHEDULER
+from extender.answers.observe.problems import problems
 from extender.answers.observe.tables.claims import claims
 from extender.answers.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices, pools
 from extender.answers.observe.tables.pods import WaitingReasons, pods
 from extender.answers.observe.tables.resources import By, resources
-from extender.answers.observe.tables.service import decisions, kinds, problems
+from extender.answers.observe.tables.service import decisions, kinds
 from extender.cluster.snapshot import Snapshot
-from extender.faces.http.callers import caller_of
+from extender.faces.http.callers import MAY, caller_of
 from extender.faces.http.replies import Format, format_for
 from extender.framework import wire
 from extender.framework.pod_and_claim_states import ClaimState, PodState
@@ -78,6 +80,7 @@ class Table(Generic[_Q]):
         kinds: the kinds of objects that the rows come from.
         when_empty: what a table without rows means.
         selects: whether the rows need the selectors of classes on all devices.
+        without_names: the query of a caller that may not read the names of all pods, where this right is needed.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Table(Generic[_Q]):
     kinds: tuple[Resource, ...] = ()
     when_empty: str = ""
     selects: Callable[[_Q], bool] = lambda _: False
+    without_names: Callable[[_Q], _Q] | None = None
 
 
 def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
@@ -95,6 +99,8 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
 
     async def get(request: Request, query: _Q) -> Response:
         form = query.format or format_for(request)
+        if table.without_names is not None and not await _may_read_names(request):
+            query = table.without_names(query)
         off_loop = overview.offload(caller_of(request.scope), selects=table.selects(query))
         page_of = _page(table, overview, query)
         if form is Format.JSON:
@@ -112,6 +118,12 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
         response_class=Response,
         responses=_responses(table.example),
     )
+
+
+async def _may_read_names(request: Request) -> bool:
+    """Whether the caller may read the table of all pods, and so all names; everybody on loopback may."""
+    may = request.scope.get(MAY)
+    return may is None or await may("get", "/pods")
 
 
 def _page(table: Table[_Q], overview: Overview, query: _Q) -> Callable[[], TablePage]:
@@ -425,12 +437,6 @@ _PODS: Final = Table(
 )
 
 
-def _kind(name: str) -> str:
-    if name not in RESOURCES:
-        raise ValueError(f'unknown kind "{name}" (known: {", ".join(RESOURCES)})')
-    return name
-
-
 class Quotas(Paging):
     """Which DeviceQuotas."""
 
@@ -460,26 +466,54 @@ _QUOTAS: Final = Table(
 )
 
 
+_KINDS: Final = (*RESOURCES, SCHEDULER)
+
+
+def _kind(name: str) -> str:
+    if name not in _KINDS:
+        raise ValueError(f'unknown kind "{name}" (known: {", ".join(_KINDS)})')
+    return name
+
+
 class Problems(Paging):
-    """Which objects that can't be read."""
+    """Which problems."""
 
     kind: Annotated[str, AfterValidator(_kind)] = Field(
-        default="", description="Of this kind.", examples=["ResourceSlice"], json_schema_extra={"enum": [*RESOURCES]}
+        default="",
+        description="Of objects of this kind.",
+        examples=["ResourceSlice"],
+        json_schema_extra={"enum": [*_KINDS]},
+    )
+    namespace: str = Field(
+        default="", description="Of objects of this namespace, and of those without one.", examples=["default"]
+    )
+    names: bool = Field(
+        default=True,
+        description="Also of objects that are in a namespace. Who may not read /pods gets none of these.",
+        examples=["false"],
     )
 
 
 _PROBLEMS: Final = Table(
     "problems",
-    "Objects that can't be read.",
+    "What is wrong, since when, what it costs, and what to do.",
     Problems,
-    lambda overview, query: problems(overview.state.snapshot, kind=query.kind),
+    lambda overview, query: problems(
+        overview.found_problems, overview.now(), kind=query.kind, namespace=query.namespace, names=query.names
+    ),
     {
+        "cause": "unreadable",
         "kind": "ResourceSlice",
         "object": "node-0-gpu.example.com-x7k2p",
+        "since": "2026-01-01T00:00:00+00:00",
+        "age": 312,
         "problem": 'spec.pool.generation: expected an integer, not "1"',
+        "cost": "the object counts as absent",
+        "advice": "correct the object",
     },
     tuple(RESOURCES.values()),
-    when_empty="every object can be read",
+    when_empty="no problem is known",
+    without_names=lambda query: query.model_copy(update={"names": False}),
 )
 
 

@@ -13,10 +13,11 @@ from extender.answers.metrics import ClusterMetrics
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.pool_sizes import MOST_OF_NODE, MOST_OF_POOL, PoolSizes, SizesKeeper
-from extender.assembly import make_overview
+from extender.assembly import Surroundings, make_overview
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import FollowTiming, LiveCluster, Timing
 from extender.config.settings import Settings
+from extender.framework.asked import Asked
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ApiError, Event, EventType
@@ -47,7 +48,14 @@ from tests.kit.virtualtime import elapse, run
 
 def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:
     api = live.api if live else MemoryApi(now=lambda: NOW, new_uid=str)
-    return make_overview(api, state, Decider(solver(), state), Settings(), now=lambda: NOW, live=live)
+    return make_overview(
+        api,
+        state,
+        Decider(solver(), state),
+        Settings(),
+        Asked(lambda: 0.0),
+        around=Surroundings(now=lambda: NOW, live=live),
+    )
 
 
 def registry_of(overview: Overview) -> CollectorRegistry:

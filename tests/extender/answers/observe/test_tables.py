@@ -193,8 +193,8 @@ async def test_objects_that_can_not_be_read_are_problems(client: AsyncClient, cl
         ("/devices?node=x&free=true", 'there are devices, but none with node="x", free=true'),
         ("/pods?node=a", 'there are pods, but none with node="a"'),
         ("/devices?node=A&free=true", 'there are devices, but none with node="A", free=true; did you mean node="a"?'),
-        ("/problems", "every object can be read"),
-        ("/problems?kind=Pod", "every object can be read"),
+        ("/problems", "no problem is known"),
+        ("/problems?kind=Pod", "no problem is known"),
         (
             "/decisions",
             (

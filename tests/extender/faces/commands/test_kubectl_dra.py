@@ -128,6 +128,7 @@ def numbers(state: str, devices: int, partitions: int = 0, driver: str = "gpu") 
     [
         ([numbers("free", 6, 40), numbers("blocked", 2, 16)], {"gpu": "6 of 8, or up to 40 partitions"}),
         ([numbers("free", 0), numbers("allocated", 4)], {"gpu": "0 of 4"}),
+        ([numbers("free", 0), numbers("allocated", 4), numbers("blocked", 0, 28)], {"gpu": "0 of 4"}),
         ([numbers("free", 0, 5), numbers("blocked", 0, 2)], {"gpu": "5 of 7 partitions"}),
         ([numbers("free", 1), numbers("free", 2, driver="nic")], {"gpu": "1 of 1", "nic": "2 of 2"}),
         ([], {}),

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from allocator.cel.selectors import Selectors
 from allocator.policies import usable_room
-from extender.answers.observe import device_history
+from extender.answers.observe import device_history, problems
 from extender.cluster import cluster_state, double_allocations
 from extender.cluster.objects import pods
 from extender.cluster.objects.claims import SpecCache
@@ -105,6 +105,7 @@ def fixed() -> Mapping[str, int]:
         + 2 * unserved.KEPT
         + unserved.LIKE_PODS
         + 2 * EventRates().kept
+        + 2 * problems.MOST_PROBLEMS
         + cluster_state._MOST_WRITES
         + double_allocations._REMEMBERED
         + claim_arrival._FORESEEN

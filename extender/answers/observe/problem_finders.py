@@ -1,0 +1,230 @@
+"""What may be wrong with objects that no feature owns: slices, classes, claims, pods, and kube-scheduler's settings."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Final
+
+from allocator import ClassMembers, DeviceClass, Limits, PoolId, SearchLimitError
+from allocator.checks import DeviceState
+from allocator.pools import Pool
+from allocator.search import SearchBudget, TimedSelectors
+from extender.answers.observe.device_states import DeviceStates
+from extender.cluster.double_allocations import double_allocation
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.framework.asked import Asked
+from extender.framework.pod_and_claim_states import PodState, state_of_pod
+from extender.framework.pods.claims import BLOCKED_FOR_LONG, Blocked, claims_of
+from extender.framework.problem import Look, Problem
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, CLASSES, PODS, SLICES
+
+_PATIENCE: Final = timedelta(minutes=5)
+"""So long may a driver take to publish all slices of a pool."""
+
+_LATELY: Final = timedelta(minutes=10)
+"""So long is told what a scheduler has done."""
+
+_BURST: Final = timedelta(seconds=10)
+_MOST_IN_BURST: Final = 20
+"""How often one pod may be tried in this time: its backoff is 1 s at first, and is doubled each time."""
+
+_FAILED_SELECTOR: Final = re.compile(r"(?:request|class) \S+: selector \d+: ")
+"""In a reason of the allocator: which selector fails, and how."""
+
+SCHEDULER: Final = "KubeSchedulerConfiguration"
+"""The kind of what is not an object of the API server."""
+
+_ANY_SCHEDULER: Final = ObjectKey("", "kube-scheduler")
+
+_SELECTING: Final = Limits(steps=0, seconds=0.5)
+"""The limits for the selectors of all classes in one look."""
+
+
+def unreadable(look: Look) -> Iterator[Problem]:
+    """Objects that cannot be read, or that an API server would not take."""
+    for (kind, key), problem in look.snapshot.problems.items():
+        yield Problem("unreadable", kind, key, str(problem), "the object counts as absent", "correct the object")
+
+
+def of_pools(look: Look) -> Iterator[Problem]:
+    """Pools that cannot be used, and those for nodes that do not exist."""
+    nodes = look.snapshot.nodes
+    for pool in look.snapshot.inventory.pools.values():
+        look.pause()
+        gone = sorted(name for name in pool.local_nodes if name not in nodes)
+        if gone:
+            more = f" and {len(gone) - 1} more" if gone[1:] else ""
+            text = f"its slices are for node {gone[0]}{more}, which does not exist"
+            cost = f"no pod gets its {pool.size} device{'' if pool.size == 1 else 's'}"
+            told = "delete the ResourceSlices, or register the node"
+            yield Problem("gone-node", SLICES.kind, _of(pool.id), text, cost, told, _first(pool))
+        elif problem := pool.problem(look.solver.features):
+            yield _unusable(pool, problem, look)
+
+
+def _unusable(pool: Pool, problem: str, look: Look) -> Problem:
+    newest = pool.newest
+    devices = sum(len(each.devices) for each in newest)
+    cost = f"no pod gets its {devices} device{'' if devices == 1 else 's'}"
+    if len(newest) >= newest[0].slice_count:
+        told = "correct what the driver publishes"
+        return Problem("invalid-pool", SLICES.kind, _of(pool.id), problem, cost, told, _first(pool))
+    latest = max((each.created for each in newest), default="")
+    if look.is_older(latest, _PATIENCE):
+        text = f"{problem}, and its driver has published nothing more since"
+        told = "look at the driver's log, and restart the driver"
+        return Problem("driver-stopped", SLICES.kind, _of(pool.id), text, cost, told, latest)
+    told = "wait until the driver has published all slices"
+    return Problem("incomplete-pool", SLICES.kind, _of(pool.id), problem, cost, told, latest)
+
+
+def _of(pool: PoolId) -> ObjectKey:
+    return ObjectKey("", f"{pool.driver}/{pool.pool}")
+
+
+def _first(pool: Pool) -> str:
+    return min((each.created for each in pool.slices), default="")
+
+
+class UnmatchedClasses:
+    """Classes whose selectors match no device, remembered until a class or a pool changes."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[DeviceClass, object, bool]] = {}
+
+    def __call__(self, look: Look) -> Iterator[Problem]:
+        """One for each such class; classes for which the time did not suffice come at the next look."""
+        pools, classes = look.snapshot.inventory.pools, look.snapshot.classes
+
+        def clock() -> float:
+            look.pause()
+            return look.solver.clock()
+
+        selectors = TimedSelectors(look.solver.selectors, SearchBudget(_SELECTING, clock))
+        known = {name: each for name, each in self._known.items() if classes.get(name) is each[0]}
+        try:
+            for name, each in classes.items() if pools else ():
+                if each.group is None and each.selectors and (name not in known or known[name][1] is not pools):
+                    members = ClassMembers(each, selectors)
+                    devices = (d for pool in pools.values() for origin in pool.newest for d in origin.devices)
+                    known[name] = (each, pools, not any(map(members.has, devices)))
+        except SearchLimitError:
+            pass
+        self._known = known
+        for name, (each, _, is_unmatched) in known.items():
+            if is_unmatched:
+                text, cost = "its selectors match no device", "pods that ask for the class wait"
+                told = f"compare the selectors with kubectl dra devices -o wide; class {name} may await a driver"
+                yield Problem("unmatched-class", CLASSES.kind, ObjectKey("", name), text, cost, told, each.created)
+
+
+class OfPods:
+    """Pods that wait for a claim, a template or a class that does not exist or cannot be used.
+
+    Args:
+        advise: what to do about the claims of a pod; empty if that is not known.
+    """
+
+    def __init__(self, advise: Callable[[Pod, Snapshot], str]) -> None:
+        self._advise = advise
+
+    def __call__(self, look: Look) -> Iterator[Problem]:
+        """One for each such pod."""
+        for pod in look.snapshot.pods.values():
+            look.pause()
+            if state_of_pod(pod) is not PodState.PENDING:
+                continue
+            found = claims_of(pod, look.snapshot)
+            if isinstance(found, Blocked) and found.reason.cause in BLOCKED_FOR_LONG:
+                told = self._advise(pod, look.snapshot) or f"kubectl dra explain {pod.name} -n {pod.namespace}"
+                cost = "the pod fits on no node"
+                yield Problem("missing", PODS.kind, pod.key, found.reason.in_words(), cost, told, pod.created)
+
+
+def of_selectors(look: Look) -> Iterator[Problem]:
+    """Pods that wait because a selector of their claims fails, by the latest decision about each."""
+    known: set[ObjectKey] = set()
+    for each in look.decisions:
+        look.pause()
+        pod = look.snapshot.pods.get(each.pod)
+        if each.verb != "filter" or each.pod in known or pod is None or state_of_pod(pod) is not PodState.PENDING:
+            continue
+        known.add(each.pod)
+        failed = next((text for text in each.rejected if _FAILED_SELECTOR.search(text)), "")
+        if failed:
+            cost, told = "the pod fits on no node", f"kubectl dra explain {pod.name} -n {pod.namespace}"
+            yield Problem("selector", PODS.kind, pod.key, failed, cost, told, pod.created)
+
+
+class OfClaims:
+    """Claims that hold tainted devices, and those whose devices others hold, too.
+
+    Args:
+        states: of the devices.
+    """
+
+    def __init__(self, states: DeviceStates) -> None:
+        self._states = states
+
+    def __call__(self, look: Look) -> Iterator[Problem]:
+        """One for each such claim."""
+        yield from self._tainted(look)
+        for uid in look.snapshot.claim_keys:
+            look.pause()
+            text, claim = double_allocation(look.snapshot, uid), look.snapshot.claim(uid)
+            if text and claim is not None:
+                cost = "two pods may use one device"
+                told = "delete the pod of one of the claims; stop the second allocator: no other scheduler may allocate"
+                yield Problem("two-masters", CLAIMS.kind, claim.key, text, cost, told)
+
+    def _tainted(self, look: Look) -> Iterator[Problem]:
+        snapshot, states_of = look.snapshot, self._states.at(look.snapshot)
+        for pool_id in snapshot.holders:
+            look.pause()
+            if pool_id not in snapshot.inventory.pools:
+                continue
+            of_pool = states_of(pool_id)
+            tainted = {
+                device.id: of_pool.hindrance(origin, device, DeviceState.ALLOCATED).text
+                for origin, device, _ in of_pool
+                if of_pool.is_tainted(device)
+            }
+            devices = {device.id: device for _, device, _ in of_pool if device.id in tainted}
+            for uid in snapshot.holders[pool_id] if tainted else ():
+                claim = snapshot.claim(uid)
+                for result in (each for found in snapshot.held_by(uid) for each in found.results):
+                    device = devices.get(result.device)
+                    if claim and device and not result.admin_access and of_pool.is_tainted(device, result.tolerations):
+                        text = f"holds {result.device}: {tainted[result.device]}"
+                        told = "drain the pod if the device shall be mended; else remove the taint"
+                        cost = "the pod uses a device that its driver or an administrator has marked"
+                        yield Problem("tainted-in-use", CLAIMS.kind, claim.key, text, cost, told)
+
+
+class OfSchedulers:
+    """Settings of kube-scheduler that cost time, by what it asks.
+
+    Args:
+        asked: what schedulers have asked of this process.
+    """
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+
+    def __call__(self, look: Look) -> Iterator[Problem]:
+        """One for each such setting."""
+        if self._asked.seconds_since_early < _LATELY.total_seconds():
+            text = "pods are tried before their claims are made: the plugin DynamicResources is not at preEnqueue"
+            told = "enable it there (config/scheduler.yaml); dra-extender config check --scheduler FILE"
+            cost = "such a pod may begin with a backoff of 1 s or more"
+            yield Problem("scheduler-settings", SCHEDULER, _ANY_SCHEDULER, text, cost, told)
+        tried = (each for each in look.decisions if each.verb == "filter" and look.now - each.at < _BURST)
+        most = max(Counter(each.pod for each in tried if not each.passed).values(), default=0)
+        if most > _MOST_IN_BURST:
+            text = "a rejected pod is tried again and again within seconds: rejected pods have no backoff"
+            told = "turn the gate SchedulerPopFromBackoffQ off (config/scheduler.yaml)"
+            cost = "tries that end in vain delay the pods behind them"
+            yield Problem("scheduler-settings", SCHEDULER, _ANY_SCHEDULER, text, cost, told)
