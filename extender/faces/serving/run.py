@@ -5,6 +5,7 @@ import contextlib
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -45,6 +46,7 @@ from extender.faces.serving.memory import (
     memory_limit,
     sparing_survivors,
 )
+from extender.faces.serving.startup import tell_of_first_lists, tell_where_to_look
 from extender.faces.tracing.tracing import UNTRACED, Tracing
 from extender.kube.access import REVIEWS, Clocks, Gate, Reviews
 from extender.kube.api import Api
@@ -217,6 +219,7 @@ async def serve(
         servers = _servers(cluster, extender, autoscaler, settings, ports, tracing)
         tasks.create_task(service.background.run())
         giving_back = tasks.create_task(give_back_after_bursts(heap_of_process()))
+        telling = tasks.create_task(_tell_of_start(cluster, ports.server.url, lambda: servers.main.started))
         urls = {"api": ports.api.url} if servers.api and ports.api else {}
         logger.info("serving", url=f"{ports.server.url}{settings.server.prefix}", **urls, **service.summary())
         await start_grpc(autoscaler, service.metrics)
@@ -226,7 +229,22 @@ async def serve(
             unfinished = await service.finish(settings.server.stop_seconds)
             await service.close()
         giving_back.cancel()
+        telling.cancel()
         logger.info("stopped", **unfinished)
+
+
+async def _tell_of_start(cluster: ServedCluster, url: str, is_serving: Callable[[], bool]) -> None:
+    """Say what the first lists bring; and where a person can look, who has started the service on a terminal."""
+    if cluster.live is not None:
+        await tell_of_first_lists(cluster.state)
+    if sys.stderr is not None and sys.stderr.isatty():
+        await tell_where_to_look(url, is_serving, _say)
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal has gone
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 @dataclass(frozen=True, slots=True)
