@@ -23,7 +23,7 @@ def completed(line: str, answer: Sequence[str] = ()) -> tuple[list[str], list[li
 @pytest.mark.parametrize(
     ("line", "candidates"),
     [
-        ("p", ["pending", NO_FILES]),
+        ("p", ["pending", "problems", NO_FILES]),
         ("why", ["why-not", NO_FILES]),
         ("nothing ", [NO_FILES]),
         ("pending --wa", ["--watch", NO_FILES]),
