@@ -38,6 +38,9 @@ _OBJECTS: Final = {
 _NAMES: Final = {"explain": ("pods",), "why-not": ("nodes", "pods")}
 """The kinds of objects that a command names, in the order of its arguments."""
 
+_WORDS: Final = {"claim": "resourceclaims", "pod": "pods"}
+"""The words after which explain takes a name of their kind."""
+
 _STATES: Final = {
     "devices": [state.value for state in DeviceState],
     "claims": [state.value for state in ClaimState],
@@ -96,14 +99,17 @@ def _value(name: str, before: Sequence[str], word: str, ask: Ask) -> Sequence[st
 
 def _argument(name: str, before: Sequence[str], word: str, options: dict[str, Any], ask: Ask) -> Sequence[str]:
     """The candidates for an argument that is the name of an object."""
-    kinds, given, skip = _NAMES.get(name, ()), 0, False
+    kinds, skip = _NAMES.get(name, ()), False
+    given: list[str] = []
     for each in before:
         option = options.get(each.partition("=")[0])
-        given += not skip and option is None
+        given += [each] if not skip and option is None else []
         skip = option is not None and "=" not in each and not getattr(option, "is_flag", False)
-    if given >= len(kinds):
+    if name == "explain" and given and given[0] in _WORDS:
+        kinds = (given[0], _WORDS[given[0]])
+    if len(given) >= len(kinds):
         return [NO_FILES]
-    kind, prefix = kinds[given], ""
+    kind, prefix = kinds[len(given)], ""
     if kind == "pods" and word.startswith("claim/"):
         kind, prefix = "resourceclaims", "claim/"
     found = ask(["get", kind, *_place(before), word.removeprefix(prefix)]) or [NO_FILES]

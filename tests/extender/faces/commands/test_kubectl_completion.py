@@ -61,5 +61,18 @@ def test_claims_are_completed_with_their_type() -> None:
     assert completed("explain claim/f", ["fpga", ":4"]) == (["claim/fpga", ":4"], [["get", "resourceclaims", "f"]])
 
 
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("explain claim f", [["get", "resourceclaims", "f"]]),
+        ("explain -n demo claim f", [["get", "resourceclaims", "-n", "demo", "f"]]),
+        ("explain pod f", [["get", "pods", "f"]]),
+        ("explain claim fpga ", []),
+    ],
+)
+def test_a_word_for_a_kind_has_names_of_the_kind_after_it(line: str, asked: list[list[str]]) -> None:
+    assert completed(line)[1] == asked
+
+
 def test_without_an_answer_of_kubectl_there_are_no_candidates() -> None:
     assert completed("explain tr") == ([NO_FILES], [["get", "pods", "tr"]])
