@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, TypeVar
 
-from extender.kube.api import ApiError, Listing, ObjectKey, OutcomeUnknownError, RawObject
-from extender.kube.resources import RESOURCES, Resource
+from extender.kube.api import ApiError, Listing, ObjectKey, OutcomeUnknownError, RawObject, key_of
+from extender.kube.resources import PODS, RESOURCES, Resource
 from extender.lab.api import MemoryApi
 
 _T = TypeVar("_T")
@@ -55,12 +55,17 @@ class Fault:
 
 @dataclass
 class Transport:
-    """An Api in front of another one: calls fail as scripted, each fault once, in order; and all are written down."""
+    """An Api in front of another one: calls fail as scripted, each fault once, in order; and all are written down.
+
+    Attributes:
+        admission: by namespace, the seconds that each write there takes, as with a slow webhook.
+    """
 
     api: MemoryApi
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     late: list[asyncio.Task[None]] = field(default_factory=list)
+    admission: Mapping[str, float] = field(default_factory=dict)
 
     def script(self, call: str, *faults: Fault) -> None:
         """The next calls of this name meet these."""
@@ -79,29 +84,34 @@ class Transport:
         return await self._call("select", resource, lambda: self.api.select(resource, namespace, fields))
 
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
-        return await self._call("create", resource, lambda: self.api.create(resource, obj))
+        return await self._write("create", resource, key_of(obj), lambda: self.api.create(resource, obj))
 
     async def update(self, resource: Resource, obj: RawObject) -> RawObject:
-        return await self._call("update", resource, lambda: self.api.update(resource, obj))
+        return await self._write("update", resource, key_of(obj), lambda: self.api.update(resource, obj))
 
     async def update_status(self, resource: Resource, obj: RawObject) -> RawObject:
-        return await self._call("update_status", resource, lambda: self.api.update_status(resource, obj))
+        return await self._write("update_status", resource, key_of(obj), lambda: self.api.update_status(resource, obj))
 
     async def patch(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
-        return await self._call("patch", resource, lambda: self.api.patch(resource, key, patch))
+        return await self._write("patch", resource, key, lambda: self.api.patch(resource, key, patch))
 
     async def patch_status(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
-        return await self._call("patch_status", resource, lambda: self.api.patch_status(resource, key, patch))
+        return await self._write("patch_status", resource, key, lambda: self.api.patch_status(resource, key, patch))
 
     async def delete(self, resource: Resource, key: ObjectKey, *, uid: str = "", resource_version: str = "") -> None:
-        await self._call(
-            "delete", resource, lambda: self.api.delete(resource, key, uid=uid, resource_version=resource_version)
+        await self._write(
+            "delete", resource, key, lambda: self.api.delete(resource, key, uid=uid, resource_version=resource_version)
         )
 
     async def bind_pod(self, key: ObjectKey, node: str, *, uid: str, resource_version: str = "") -> None:
-        await self._call(
-            "bind", RESOURCES["Pod"], lambda: self.api.bind_pod(key, node, uid=uid, resource_version=resource_version)
+        await self._write(
+            "bind", PODS, key, lambda: self.api.bind_pod(key, node, uid=uid, resource_version=resource_version)
         )
+
+    async def _write(self, name: str, resource: Resource, key: ObjectKey, call: Callable[[], Awaitable[_T]]) -> _T:
+        if key.namespace in self.admission:
+            await asyncio.sleep(self.admission[key.namespace])
+        return await self._call(name, resource, call)
 
     async def _call(self, name: str, resource: Resource, call: Callable[[], Awaitable[_T]]) -> _T:
         name = f"{name} {resource.plural}"

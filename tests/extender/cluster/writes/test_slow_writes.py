@@ -17,7 +17,7 @@ from extender.tools.offload import at_once
 from tests.extender.plugins.preemption.scenes import runs
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
-from tests.kit.servers.slow import SlowAdmission
+from tests.kit.servers.memory import Transport
 from tests.kit.virtualtime import in_virtual_time
 
 SLOW, QUICK = "slow", "quick"
@@ -51,7 +51,7 @@ class Scene:
 
     def __init__(self, *objects: Object) -> None:
         self.cluster = Cluster.of(GPU, *objects)
-        self.transport = SlowAdmission(self.cluster.api, seconds={SLOW: WEBHOOK_SECONDS})
+        self.transport = Transport(self.cluster.api, admission={SLOW: WEBHOOK_SECONDS})
         by = replace(solver(), clock=now)
         around = Surroundings(now=lambda: NOW)
         state, settings = self.cluster.state, Settings()
