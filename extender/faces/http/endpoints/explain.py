@@ -144,10 +144,55 @@ def _decoded(body: bytes, content_type: str) -> _SentPod:
         body = from_yaml(body, content_type)
     root = root_of(body)
     if optional(root, "Pod", dict) is None and "Pod" not in root:
+        _check_case(root)
         return _SentPod(_with_uid(as_pod(root, "")), None, _class_name(root))
     args = wire.decode_filter(body)
     names = args.names if optional(root, "NodeNames", list) is not None else None
     return _SentPod(_with_uid(args.pod), names, None)
+
+
+_NAMES: Final = ("apiVersion", "kind", "metadata", "spec", "status")
+_SPEC_NAMES: Final = (
+    "affinity",
+    "containers",
+    "initContainers",
+    "nodeName",
+    "nodeSelector",
+    "overhead",
+    "preemptionPolicy",
+    "priority",
+    CLASS_NAME,
+    "resourceClaims",
+    "resources",
+    "schedulerName",
+    "schedulingGates",
+    "schedulingGroup",
+    "tolerations",
+)
+_CLAIM_NAMES: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
+_LISTED: Final = 256
+"""Claims of a pod whose fields are looked at; an API server takes fewer."""
+
+
+def _check_case(pod: Mapping[str, JSON]) -> None:
+    """Refuse a pod with a field that differs from a known one in upper and lower case: it would count for nothing."""
+    _check_names(pod, _NAMES, "")
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return
+    _check_names(spec, _SPEC_NAMES, "spec.")
+    claims = spec.get("resourceClaims")
+    for number, each in enumerate(claims[:_LISTED] if isinstance(claims, list) else ()):
+        if isinstance(each, dict):
+            _check_names(each, _CLAIM_NAMES, f"spec.resourceClaims[{number}].")
+
+
+def _check_names(fields: Mapping[str, JSON], known: Sequence[str], at: str) -> None:
+    by_lower = {name.lower(): name for name in known}
+    for name in fields:
+        meant = by_lower.get(name.lower(), name) if name not in known else name
+        if meant != name:
+            raise WireError(f"{at}{name}", f"unknown field; did you mean {meant}?")
 
 
 def _class_name(pod: Mapping[str, JSON]) -> str | None:

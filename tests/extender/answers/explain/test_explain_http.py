@@ -471,3 +471,23 @@ async def test_admin_access_needs_the_label_of_the_namespace(labels: dict[str, s
     cause = f'claim watch asks for adminAccess, and namespace ns has no label {LABEL}: "true"'
     refused = f"pod ns/p cannot be placed: {cause}\nTo do: kubectl label namespace ns {LABEL}=true.\n"
     assert text.startswith("pod ns/p fits on 1 of 1 node: a" if allowed else refused)
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"ResourceClaims": []}, "spec.ResourceClaims: unknown field; did you mean resourceClaims?"),
+        ({"schedulername": "x"}, "spec.schedulername: unknown field; did you mean schedulerName?"),
+        (
+            {"resourceClaims": [{"name": "a", "resourceclaimName": "c"}]},
+            "spec.resourceClaims[0].resourceclaimName: unknown field; did you mean resourceClaimName?",
+        ),
+    ],
+)
+async def test_a_field_in_the_wrong_case_is_named_with_the_right_one(
+    client: AsyncClient, spec: dict[str, object], error: str
+) -> None:
+    sent = pod("other", "c")
+    sent["spec"] |= spec
+    reply = await client.post("/explain", content=orjson.dumps(sent))
+    assert (reply.status_code, reply.json()["error"]) == (400, error)
