@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test coverage nightly check format lock house docs-modules corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-validate test-laws test-hostile test-memory test-tenants krew clean
+.PHONY: help serve test coverage nightly check format lock house docs-modules corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -64,7 +64,7 @@ test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA 
 	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node
 
 # Each target runs, whatever became of the one before; the last lines say which failed.
-SUITES := coverage test-cluster-long test-validate test-older test-node test-loadtest test-hostile test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-tenants
+SUITES := coverage test-cluster-long test-validate test-older test-node test-loadtest test-hostile test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-filters test-tenants
 nightly: export HOSTILE :=
 nightly:  ## run what takes too long for each commit: hours; SUITES="test-older test-node" runs some of it
 	@failed=; for each in $(SUITES); do \
@@ -127,6 +127,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	DEFRAGMENTATION_EXAMPLES=500 $(BIN)/python -m pytest tests/extender/answers/defragmentation/test_defragmentation_laws.py
 	NAMES_EXAMPLES=300 $(BIN)/python -m pytest tests/extender/test_names_of_others.py
 	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/autoscaler/test_autoscaler_estimate.py
+	FILTER_EXAMPLES=3000 $(BIN)/python -m pytest tests/extender/planning/test_kube_scheduler.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	SECOND_OPINION_EXAMPLES=20000 $(BIN)/python -m pytest tests/extender/plugins/second_opinion
 	COMPUTE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/cluster/test_compute_claims.py
@@ -143,6 +144,10 @@ test-hostile: $(VENV)/.dev  ## send 100,000 hostile requests and 10,000 hostile 
 
 test-memory: $(VENV)/.dev  ## let bombs go off in a cgroup of 1 GiB with 40,000 devices; MEMORY=--short has a tenth of all
 	$(BIN)/python -m tests.hostile.memory $(MEMORY)
+
+test-filters: $(VENV)/.dev  ## compare the model of kube-scheduler's default filters with a kube-scheduler, on 1,000 random clusters from a seed that it prints: half an hour; FILTERS="--clusters 50 --seed 7" is shorter
+	$(BIN)/python -m tests.kit.controlplane.binaries
+	$(BIN)/python -m tests.cluster.filters $(FILTERS)
 
 test-tenants: $(VENV)/.dev  ## one hostile tenant beside nine ordinary ones on a real control plane (docs/reliability.md): 13 minutes; TENANTS="--calm 30 --hostile 60" is shorter
 	$(BIN)/python -m tests.kit.controlplane.binaries

@@ -45,7 +45,7 @@ from extender.framework.filter import FilterResult
 from extender.framework.pods.extended_resources.special_claim import class_serving
 from extender.framework.reasons import Reasons
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import PluginCapacity
+from extender.planning.node_room import NodeRoom, demand_of
 from extender.planning.planner import Planner, as_planned
 from extender.planning.templates.blueprints import Blueprint, with_new_node, without_devices
 from extender.planning.templates.catalog import Supply
@@ -344,8 +344,9 @@ def _shortage(pod: Pod, node: NodeObject | None, snapshot: Snapshot) -> Reason |
     """What the device plugins of a node have too little of for a pod, as `estimate` says it; None if they suffice."""
     if node is None or not pod.containers:
         return None
-    others = (each for each in snapshot.pods_on(node.name) if each.uid != pod.uid)
-    lacking = PluginCapacity(others).lacking(pod, node)
+    others = (each for each in snapshot.pods_on(node.name) if each.uid != pod.uid and not each.is_finished)
+    room = NodeRoom(node, (demand_of(each, is_whole=False) for each in others))
+    lacking = next(room.short_of(demand_of(pod, is_whole=False)), "")
     return Reason(_INSUFFICIENT, detail=lacking) if lacking else None
 
 

@@ -9,10 +9,17 @@ from immutables import Map
 
 from allocator import AllocationResult, ClaimSpec
 from allocator.tools import Recent
-from extender.cluster.indexes import NO_SPEC, AssumedAllocation, AssumedNomination, ControllerAnswer, NodeRequests
+from extender.cluster.indexes import (
+    NO_SPEC,
+    AssumedAllocation,
+    AssumedNomination,
+    ControllerAnswer,
+    NodeRequests,
+    PlacedPods,
+)
 from extender.cluster.kinds import Topic, WatchedKind, all_kinds
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod, parse_counted_pod, parse_pod
+from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod, parse_counted_pod, parse_pod, parse_whole_pod
 from extender.cluster.resources import Amounts
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.snapshot_edit import Relist, SnapshotEdit, read
@@ -53,6 +60,8 @@ class ClusterState:
         cpu_of_all_pods: whether they have the CPU of pods without devices, too.
         counts_resources: whether snapshots have all that pods request of the resources that devices may take.
         has_group_claims: whether claims may be reserved for PodGroups.
+        has_whole_pods: whether snapshots have all pods with all that kube-scheduler's default filters read, except
+            volumes. They take much more memory.
     """
 
     def __init__(
@@ -63,15 +72,18 @@ class ClusterState:
         cpu_of_all_pods: bool = False,
         counts_resources: bool = False,
         has_group_claims: bool = False,
+        has_whole_pods: bool = False,
     ) -> None:
-        self.reads_all_pods = (counts_cpu and cpu_of_all_pods) or counts_resources
+        self.reads_all_pods = (counts_cpu and cpu_of_all_pods) or counts_resources or has_whole_pods
         self._snapshot = EMPTY._replace(
             requested=Map() if counts_cpu else None,
             others=Map() if counts_cpu and cpu_of_all_pods else None,
             node_requests=NodeRequests() if counts_resources else None,
             has_group_claims=has_group_claims,
+            placed=PlacedPods() if has_whole_pods else None,
         )
-        self._kinds: Mapping[str, WatchedKind[Any]] = all_kinds(parse_pod if counts_resources else parse_counted_pod)
+        read_pod = parse_whole_pod if has_whole_pods else parse_pod if counts_resources else parse_counted_pod
+        self._kinds: Mapping[str, WatchedKind[Any]] = all_kinds(read_pod)
         self._log = ChangeLog(log_size)
         self._doubts = dict.fromkeys(RESOURCES, NOT_SYNCED)
         self._seen = dict.fromkeys(RESOURCES, 0)
@@ -301,6 +313,13 @@ class ClusterState:
             edit = SnapshotEdit(after)
             edit.touch([(Topic.POD, after.pod_keys[pod_uid])])
             self._commit(edit)
+
+    def label_namespaces(self, labels: Mapping[str, Mapping[str, str]]) -> None:
+        """Note the labels of some namespaces, if whole pods are read. No change of them counts as a version."""
+        placed = self._snapshot.placed
+        if placed is not None and labels:
+            placed = placed._replace(namespaces=placed.namespaces.update(labels))
+            self._snapshot = self._snapshot._replace(placed=placed)
 
     def hear(self, answers: Map[str, ControllerAnswer]) -> None:
         """Replace what controllers have said. Pods that it may help are woken by those who asked."""

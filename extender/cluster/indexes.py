@@ -3,7 +3,7 @@
 Maps of maps lead from a key to what belongs to it, by uid or name; an empty entry is left out.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeVar
@@ -299,6 +299,46 @@ def _moved(totals: Map[str, Amounts], request: NodeRequest, sign: int) -> Map[st
     return (
         totals.set(request.node, total) if total else totals.delete(request.node) if request.node in totals else totals
     )
+
+
+class PlacedPods(NamedTuple):
+    """All pods that have a node and are not finished, as whole pods. A change makes a new value.
+
+    Attributes:
+        on: node name to its pods.
+        guards: the pods that keep other pods away (anti-affinity).
+        namespaces: namespace to its labels, as far as they are known.
+    """
+
+    pods: Map[ObjectKey, Pod] = Map()
+    on: Map[str, Map[ObjectKey, None]] = Map()
+    guards: Map[ObjectKey, None] = Map()
+    namespaces: Map[str, Mapping[str, str]] = Map()
+
+    def with_pod(self, pod: Pod) -> "PlacedPods":
+        """With a pod as the watch shows it."""
+        base, key = self.without_pod(pod.key), pod.key
+        if not pod.node_name or pod.is_finished:
+            return base
+        there = base.on.get(pod.node_name, Map())
+        guards = base.guards.set(key, None) if pod.conditions.anti_affinity else base.guards
+        return base._replace(
+            pods=base.pods.set(key, pod), on=base.on.set(pod.node_name, there.set(key, None)), guards=guards
+        )
+
+    def without_pod(self, key: ObjectKey) -> "PlacedPods":
+        """Without a pod, if it is there."""
+        pod = self.pods.get(key)
+        if pod is None:
+            return self
+        rest = self.on[pod.node_name].delete(key)
+        on = self.on.set(pod.node_name, rest) if rest else self.on.delete(pod.node_name)
+        guards = self.guards.delete(key) if key in self.guards else self.guards
+        return self._replace(pods=self.pods.delete(key), on=on, guards=guards)
+
+    def at(self, node: str) -> Iterator[Pod]:
+        """The pods of a node."""
+        return (self.pods[key] for key in self.on.get(node, ()))
 
 
 @dataclass(frozen=True, slots=True)

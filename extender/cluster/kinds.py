@@ -267,7 +267,7 @@ def _pods(parse: Callable[[Mapping[str, object]], Pod]) -> WatchedKind[Pod]:
         others=_counted,
         parts=(
             *("pods", "pod_keys", "bound", "nominated", "kept", "woken", "gangs"),
-            *("requested", "others", "node_requests"),
+            *("requested", "others", "node_requests", "placed"),
         ),
     )
 
@@ -276,7 +276,8 @@ def _counted(snapshot: Snapshot) -> set[ObjectKey]:
     """The pods that are counted, whether they are kept or not."""
     requests = snapshot.node_requests
     places = snapshot.gangs.places
-    return {*(snapshot.others or ()), *places, *(() if requests is None else requests.pods)}
+    placed = () if snapshot.placed is None else snapshot.placed.pods
+    return {*(snapshot.others or ()), *places, *(() if requests is None else requests.pods), *placed}
 
 
 def _slices() -> WatchedKind[Slice]:

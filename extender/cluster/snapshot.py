@@ -19,6 +19,7 @@ from extender.cluster.indexes import (
     GangIndex,
     KeptIndex,
     NodeRequests,
+    PlacedPods,
     put,
     removed,
     with_cpu,
@@ -67,6 +68,7 @@ class Snapshot(NamedTuple):
         requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.
         others: the pods without devices that have a node: the node and the CPU; None: their CPU is not counted.
         node_requests: what all pods request of their nodes; None: not counted.
+        placed: all pods that have a node, whole; None: the conditions of kube-scheduler between pods are not known.
         quotas_in: namespace to its DeviceQuotas, by name.
         usage: what claims hold, by allocations and assumed allocations.
         holders: pool to the uids of the claims that hold something of it, also by assumed allocations.
@@ -97,6 +99,7 @@ class Snapshot(NamedTuple):
     requested: Map[str, int] | None = None
     others: Map[ObjectKey, tuple[str, int]] | None = None
     node_requests: NodeRequests | None = None
+    placed: PlacedPods | None = None
     device_quotas: Map[ObjectKey, DeviceQuota] = Map()
     quotas_in: Map[str, Map[str, DeviceQuota]] = Map()
     inventory: Inventory = Inventory()
@@ -239,6 +242,7 @@ class Snapshot(NamedTuple):
             gangs=base.gangs.with_pod(pod),
             requested=with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),
             node_requests=None if self.node_requests is None else self.node_requests.with_pod(pod),
+            placed=None if self.placed is None else self.placed.with_pod(pod),
         )
 
     def with_woken(self, uid: str, kept: Keeping) -> "Snapshot":
@@ -270,6 +274,8 @@ class Snapshot(NamedTuple):
         base = self.without_pod(pod.key)
         if self.node_requests is not None:
             base = base._replace(node_requests=self.node_requests.with_pod(pod))
+        if self.placed is not None:
+            base = base._replace(placed=self.placed.with_pod(pod))
         base = base if pod.gang is None else base._replace(gangs=base.gangs.with_pod(pod))
         if base.others is None or not pod.node_name or not pod.cpu or pod.is_finished:
             return base
@@ -283,6 +289,8 @@ class Snapshot(NamedTuple):
         requests = self.node_requests
         if requests is not None and key in requests.pods:
             return self._replace(node_requests=requests.without_pod(key)).without_pod(key)
+        if self.placed is not None and key in self.placed.pods:
+            return self._replace(placed=self.placed.without_pod(key)).without_pod(key)
         gangs = self.gangs.without_pod(key) if key in self.gangs.places else self.gangs
         pod = self.pods.get(key)
         if pod is None:

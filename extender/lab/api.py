@@ -17,7 +17,7 @@ from extender.cluster.cluster_state import Sink
 from extender.cluster.kinds import WatchedKind, all_kinds
 from extender.cluster.objects.claims import SPECIAL, ClaimObject, parse_claim_object
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import parse_pod
+from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.priority_classes import PriorityClasses, parse_priority_class
 from extender.cluster.resource_quotas import (
     Account,
@@ -153,10 +153,16 @@ class MemoryApi:
         new_uid: makes uids.
     """
 
-    def __init__(self, *, now: Callable[[], datetime], new_uid: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        *,
+        now: Callable[[], datetime],
+        new_uid: Callable[[], str],
+        read_pod: Callable[[Mapping[str, object]], Pod] = parse_pod,
+    ) -> None:
         self._now = now
         self._new_uid = new_uid
-        self._kinds: Mapping[str, WatchedKind[object]] = all_kinds()
+        self._kinds: Mapping[str, WatchedKind[object]] = all_kinds(read_pod)
         self._objects: dict[str, dict[ObjectKey, bytes]] = {
             kind: {} for kind in (*RESOURCES, *(each.kind for each in _UNWATCHED))
         }

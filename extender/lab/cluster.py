@@ -20,6 +20,7 @@ import structlog
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import POD_CLAIM_NAME
+from extender.cluster.objects.pods import parse_pod, parse_whole_pod
 from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.priority_classes import PriorityClass, parse_priority_class
 from extender.cluster.snapshot import Unreadable
@@ -30,6 +31,7 @@ from extender.kube.resources import (
     CLAIMS,
     CLASSES,
     EVENTS,
+    NAMESPACES,
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
@@ -39,7 +41,7 @@ from extender.kube.resources import (
     Resource,
 )
 from extender.lab.api import MemoryApi
-from extender.lab.manifests import LOADED
+from extender.lab.manifests import LOADED, parse_namespace
 from extender.lab.manifests import ManifestObject as Manifest
 from extender.plugins.resource_classes.keeper import keep_device_classes
 from extender.tools.faults import Faults
@@ -61,17 +63,23 @@ class EmbeddedCluster:
         cpu_of_all_pods: bool = False,
         counts_resources: bool = False,
         has_group_claims: bool = False,
+        has_whole_pods: bool = False,
     ) -> None:
-        """Load the manifests; what is counted is as for `ClusterState`. Raises ApiError: an object is there twice."""
+        """Load the manifests; what is known is as for `ClusterState`. Raises ApiError: an object is there twice."""
         self._given: set[str] = set()
         """The uids that objects had when they were loaded."""
         new = (str(uuid.uuid5(_NAMESPACE, str(number))) for number in count())
-        self.api = MemoryApi(now=now, new_uid=lambda: next(uid for uid in new if uid not in self._given))
+        self.api = MemoryApi(
+            now=now,
+            new_uid=lambda: next(uid for uid in new if uid not in self._given),
+            read_pod=parse_whole_pod if has_whole_pods else parse_pod,
+        )
         self.state = ClusterState(
             counts_cpu=counts_cpu,
             cpu_of_all_pods=cpu_of_all_pods,
             counts_resources=counts_resources,
             has_group_claims=has_group_claims,
+            has_whole_pods=has_whole_pods,
         )
         self._controller = ClaimController(self.api, has_group_claims)
         self._backlog = Backlog()
@@ -84,19 +92,22 @@ class EmbeddedCluster:
 
     @classmethod
     def by_settings(cls, settings: Settings, manifests: Iterable[Manifest] = ()) -> "EmbeddedCluster":
-        """A cluster that counts what the settings say. Raises ApiError: an object is there twice."""
+        """A cluster of whole pods that counts what the settings say. Raises ApiError: an object is there twice."""
         return cls(
             manifests,
             counts_cpu=settings.scheduling.counts_cpu,
             cpu_of_all_pods=settings.scheduling.cpu_of_all_pods,
             counts_resources=settings.features.node_resources,
             has_group_claims=settings.features.group_claims,
+            has_whole_pods=True,
         )
 
     def load(self, manifests: Iterable[Manifest]) -> None:
         """Add objects as they are. Raises ApiError: an object is there twice."""
         objects = tuple(manifests)
         self._given.update(each.uid for each in objects)
+        namespaces = {each.name: parse_namespace(each.data) for each in objects if each.kind == NAMESPACES.kind}
+        self.state.label_namespaces(namespaces)
         for each in objects:
             self.api.load(LOADED[each.kind], each.data, each.value)
 

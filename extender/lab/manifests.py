@@ -19,7 +19,7 @@ from allocator.tools import Fields, ObjectReader, shown
 from extender.cluster.compute_claims import with_cores
 from extender.cluster.kinds import all_kinds
 from extender.cluster.objects.claims import parse_claim_object
-from extender.cluster.objects.pods import parse_pod
+from extender.cluster.objects.pods import parse_pod, parse_whole_pod
 from extender.cluster.priority_classes import PriorityClass, PriorityClasses, parse_priority_class
 from extender.cluster.resource_quotas import Account, Charge, Extended, ResourceQuota, charges_of, parse_resource_quota
 from extender.kube.api import ObjectKey
@@ -221,7 +221,7 @@ def _files(path: Path) -> list[Path]:
 
 def _parsers() -> _Parsers:
     """The parsers of one cluster: equal values of its objects are shared, also between files."""
-    watched = {kind: each.parse for kind, each in all_kinds().items()}
+    watched = {kind: each.parse for kind, each in all_kinds(parse_whole_pod).items()}
     others: _Parsers = {
         NAMESPACES.kind: parse_namespace,
         PRIORITY_CLASSES.kind: parse_priority_class,

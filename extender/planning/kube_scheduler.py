@@ -1,49 +1,36 @@
 """What kube-scheduler itself says of a pod and its nodes, apart from devices; and what the daemon controller tolerates.
 
-kube-scheduler's own conditions on nodes are cordons, taints, node selection, and what device plugins have left. The
-first plugin that rejects a node gives the reason.
+kube-scheduler's own conditions on nodes are cordons, taints, node selection, host ports, resources, the number of pods,
+topology spread, and affinity between pods. The first plugin that rejects a node gives the reason. Volumes are not
+modeled. Where a snapshot does not have whole pods (`Snapshot.placed`), as in the service of a live cluster, only
+cordons, taints, node selection and what device plugins have left are compared.
 
-Source: the plugins NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit of Kubernetes 1.36 (the part
-that is about devices); and the daemon controller of kube-controller-manager, Kubernetes 1.36.
+Source: the plugins NodeName, NodeUnschedulable, TaintToleration and NodeAffinity of Kubernetes 1.37;
+`extender.planning.node_room` and `extender.planning.neighbors` have the other plugins; and the daemon controller of
+kube-controller-manager, Kubernetes 1.36.
 
 A `NodeChoice` is kube-scheduler's own part in the choice of a node, for one pod after the other.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol
 
 from allocator import DeviceTaint, selector_matches
 from allocator.checks import taint_text, tolerates
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import CORDON, NodeRequirements, Pod, asked
+from extender.cluster.objects.pods import CORDON, NodeRequirements, Pod
+from extender.cluster.objects.unmodeled_conditions import VOLUMES
 from extender.cluster.snapshot import Snapshot
-
-
-class PluginCapacity:
-    """Extended resources that pods on nodes hold; ``pods`` are all pods of the cluster."""
-
-    def __init__(self, pods: Iterable[Pod]) -> None:
-        self._held: dict[str, Counter[str]] = {}
-        for pod in pods:
-            if pod.node_name and not pod.is_finished:
-                self.take(pod, pod.node_name)
-
-    def take(self, pod: Pod, node: str) -> None:
-        """Count a pod on a node."""
-        self._held.setdefault(node, Counter()).update(asked(pod.containers))
-
-    def lacking(self, pod: Pod, node: NodeObject) -> str:
-        """The first resource that the node's plugins have too little of for a pod; empty if there is none.
-
-        Resources that no plugin of the node offers are left to device classes.
-        """
-        held = self._held.get(node.name, Counter())
-        for resource, amount in asked(pod.containers).items():
-            offered = node.allocatable.get(resource)
-            if offered is not None and offered.nano and held[resource] + amount > offered.nano:
-                return resource
-        return ""
+from extender.planning.neighbors import (
+    GUARDED,
+    NO_DOMAIN,
+    NOT_BESIDE,
+    NOT_SPREAD,
+    TOO_CLOSE,
+    Neighbors,
+    NodeInclusion,
+)
+from extender.planning.node_room import NodeRooms
 
 
 class Unmet(NamedTuple):
@@ -60,9 +47,12 @@ def rejection(requirements: NodeRequirements, node: NodeObject) -> str:
 
 def unmet_requirements(requirements: NodeRequirements, node: NodeObject) -> Iterator[Unmet]:
     """Everything about a node that does not meet a pod's requirements, in kube-scheduler's order."""
-    for taint in node.taints:
-        if not any(tolerates(each, taint) for each in requirements.tolerations):
-            yield _untolerated(taint, node)
+    for taint in _untolerated(requirements, node):
+        yield _unmet_taint(taint, node)
+    yield from _unmet_selection(requirements, node)
+
+
+def _unmet_selection(requirements: NodeRequirements, node: NodeObject) -> Iterator[Unmet]:
     for key, value in requirements.labels:
         if node.node.labels.get(key) != value:
             remedy = f"correct spec.nodeSelector of the pod, or kubectl label node {node.name} {key}={value}"
@@ -75,35 +65,60 @@ def unmet_requirements(requirements: NodeRequirements, node: NodeObject) -> Iter
 class SchedulerChecks:
     """What kube-scheduler itself says of the nodes of a cluster, pod after pod.
 
-    CPU, memory, volumes and conditions between pods are not modeled.
-
     Args:
-        nodes: by name.
-        pods: all pods of the cluster that request extended resources; others do not matter.
+        snapshot: the cluster; all of its nodes and pods count.
+        names: the nodes that are asked about; None: all.
     """
 
-    def __init__(self, nodes: Mapping[str, NodeObject], pods: Iterable[Pod]) -> None:
-        self._nodes = nodes
-        self._plugins = PluginCapacity(pods)
+    def __init__(self, snapshot: Snapshot, names: Iterable[str] | None = None) -> None:
+        every = snapshot.nodes
+        self._nodes: Mapping[str, NodeObject] = every if names is None else {name: every[name] for name in names}
+        placed = snapshot.placed
+        pods_at = _pods_with_devices(snapshot) if placed is None else placed.at
+        self._rooms = NodeRooms(every, pods_at, is_whole=placed is not None)
+        inclusion = NodeInclusion(_tolerates_all, _is_selected)
+        self._neighbors = None if placed is None else Neighbors(every, placed, inclusion)
         self._known: dict[NodeRequirements, Mapping[str, str]] = {}
-
-    @classmethod
-    def of(cls, snapshot: Snapshot, names: Iterable[str] | None = None) -> Self:
-        """The checks of some nodes of a cluster; None: of all nodes."""
-        nodes = snapshot.nodes if names is None else {name: snapshot.nodes[name] for name in names}
-        return cls(nodes, (pod for pod in snapshot.pods.values() if pod.containers))
 
     def rejections(self, pod: Pod) -> Mapping[str, str]:
         """The nodes that kube-scheduler rejects for a pod, each with the reason."""
         found = self._of_requirements(pod.requirements)
-        if not pod.containers:
+        lacking = self._rooms.lacking(self._rooms.demand(pod))
+        if lacking:
+            lacks = {name: " and ".join(lacking[name]) for name in lacking if name in self._nodes}
+            found = {**lacks, **found}
+        if self._neighbors is None or not self._neighbors.concerns(pod):
             return found
-        lacking = {name: self._plugins.lacking(pod, node) for name, node in self._nodes.items() if name not in found}
-        return {**found, **{name: f"Insufficient {resource}" for name, resource in lacking.items() if resource}}
+        found = dict(found)
+        for rejects, reason in self._neighbors.rejections(pod):
+            left = ((name, node) for name, node in self._nodes.items() if name not in found)
+            found.update({name: reason for name, node in left if rejects(node)})
+        return found
+
+    def kind_of(self, pod: Pod) -> Hashable:
+        """Pods of equal kinds are rejected on the same nodes, as long as no pod is placed."""
+        about = (pod.requirements, self._rooms.demand(pod))
+        if self._neighbors is None or not self._neighbors.concerns(pod):
+            return about
+        return (*about, pod.conditions, pod.namespace, tuple(sorted(pod.labels.items())))
+
+    def unmet(self, pod: Pod, node: NodeObject) -> Iterator[Unmet]:
+        """What keeps a pod off a node. Without whole pods, what device plugins lack is left out."""
+        yield from unmet_requirements(pod.requirements, node)
+        if self._neighbors is None:
+            return
+        room, demand = self._rooms.at(node.name), self._rooms.demand(pod)
+        yield from map(Unmet, room.lacks(demand), room.remedies(demand, node.name))
+        for rejects, reason in self._neighbors.rejections(pod):
+            if rejects(node):
+                yield Unmet(reason, _BETWEEN_PODS[reason].format(node.name))
+                return
 
     def place(self, pod: Pod, node: str) -> None:
         """Count a pod that has got a node."""
-        self._plugins.take(pod, node)
+        self._rooms.place(pod, node)
+        if self._neighbors is not None:
+            self._neighbors.place(pod, node)
 
     def _of_requirements(self, requirements: NodeRequirements) -> Mapping[str, str]:
         if requirements not in self._known:
@@ -112,7 +127,33 @@ class SchedulerChecks:
         return self._known[requirements]
 
 
-def _untolerated(taint: DeviceTaint, node: NodeObject) -> Unmet:
+def _pods_with_devices(snapshot: Snapshot) -> Callable[[str], Iterable[Pod]]:
+    return lambda node: (pod for pod in snapshot.pods_on(node) if not pod.is_finished)
+
+
+_BETWEEN_PODS: Final = {
+    NO_DOMAIN: "correct spec.topologySpreadConstraints of the pod, or the labels of node {}",
+    NOT_SPREAD: "correct spec.topologySpreadConstraints of the pod: node {} would have too many of these pods",
+    NOT_BESIDE: "correct the required pod affinity of the pod: what it names does not run beside node {}",
+    TOO_CLOSE: "correct the required pod anti-affinity of the pod: what it names runs beside node {}",
+    GUARDED: "correct the labels of the pod, or the required pod anti-affinity of pods beside node {}",
+}
+"""What a person can do about a reason between pods."""
+
+
+def _untolerated(requirements: NodeRequirements, node: NodeObject) -> Iterator[DeviceTaint]:
+    return (taint for taint in node.taints if not any(tolerates(each, taint) for each in requirements.tolerations))
+
+
+def _tolerates_all(pod: Pod, node: NodeObject) -> bool:
+    return next(_untolerated(pod.requirements, node), None) is None
+
+
+def _is_selected(pod: Pod, node: NodeObject) -> bool:
+    return next(_unmet_selection(pod.requirements, node), None) is None
+
+
+def _unmet_taint(taint: DeviceTaint, node: NodeObject) -> Unmet:
     if taint == CORDON:
         return Unmet("node is unschedulable", f"kubectl uncordon {node.name}")
     value = f'operator: Equal, value: "{taint.value}"' if taint.value else "operator: Exists"
@@ -120,6 +161,23 @@ def _untolerated(taint: DeviceTaint, node: NodeObject) -> Unmet:
     return Unmet(
         f"untolerated taint {taint_text(taint)} of the node", f"add to spec.tolerations of the pod: {toleration}"
     )
+
+
+_MAX_NAMED: Final = 3
+
+
+def not_modeled(pods: Iterable[Pod], snapshot: Snapshot) -> tuple[str, ...]:
+    """What kube-scheduler checks of some pods and is not known of a cluster, in words; volumes with their pods."""
+    found: dict[str, set[str]] = {}
+    for pod in pods:
+        for what in pod.unmodeled:
+            found.setdefault(what, set()).add(str(pod))
+    users = sorted(found.pop(VOLUMES, ()))
+    words = [] if snapshot.placed is not None else list(found)
+    if users:
+        more = f" and {len(users) - _MAX_NAMED} more" if len(users) > _MAX_NAMED else ""
+        words.append(f"{VOLUMES} ({', '.join(users[:_MAX_NAMED])}{more})")
+    return tuple(sorted(words))
 
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -189,11 +247,11 @@ class FirstNode(SchedulerChecks):
 
 def likely_nodes(snapshot: Snapshot) -> Callable[[Pod], Sequence[str]]:
     """The nodes on which kube-scheduler might bind a pod, as far as its conditions are known here."""
-    checks, names = SchedulerChecks.of(snapshot), sorted(snapshot.nodes)
+    checks, names = SchedulerChecks(snapshot), sorted(snapshot.nodes)
     known: dict[Hashable, Sequence[str]] = {}
 
     def likely(pod: Pod) -> Sequence[str]:
-        kind = pod.requirements, pod.containers
+        kind = checks.kind_of(pod)
         if kind not in known:
             rejected = checks.rejections(pod)
             known[kind] = tuple(name for name in names if name not in rejected)

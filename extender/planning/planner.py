@@ -30,7 +30,7 @@ from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.ranking import score_nodes
 from extender.framework.reasons import Reasons
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import FirstNode, NodeChoice, rejection
+from extender.planning.kube_scheduler import FirstNode, NodeChoice, SchedulerChecks, rejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +248,14 @@ class Planner:
     # --- pods as planned ------------------------------------------------------------------------------------
 
     def takers(self, pod: Pod, names: Sequence[str], fork: Snapshot) -> FilterResult:
-        """Which of some nodes take a pod. A pod that is on a node already leaves it first.
+        """Which of some nodes take a pod, also by kube-scheduler's checks. A pod that is on a node leaves it first.
 
         Raises:
             TimeoutError: the solver's time is up. Filter itself leaves out nodes for which there is no time.
         """
-        return self._filtered(*as_planned(pod, fork), names)
+        pod, fork = as_planned(pod, fork)
+        rejected = SchedulerChecks(fork, names).rejections(pod)
+        return self._filtered(pod, fork, [name for name in names if name not in rejected])
 
     def turns(self, queue: Iterable[Queued], fork: Snapshot, names: Sequence[str]) -> Turns:
         """Give each pod the best of some nodes. Of equal nodes the first one is taken; kube-scheduler takes any.
@@ -307,7 +309,7 @@ class Planner:
         followed: Callable[[Pod, str, Snapshot], Snapshot],
     ) -> Turns:
         """As `turns`. ``followed`` gets each pod, its node and the fork then, and returns the fork to go on with."""
-        choice = FirstNode.of(fork, names)
+        choice = FirstNode(fork, names)
         nodes: dict[str, str] = {}
         refusals: dict[Hashable, FilterResult] = {}
         for pod, shape in queue:

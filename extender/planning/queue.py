@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
@@ -12,7 +13,7 @@ from extender.framework.decisions.evaluate import signature_of
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import Blocked
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import no_attempt
+from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
 from extender.planning.planner import Queued, as_planned
 
 
@@ -47,11 +48,12 @@ def waiting_pods(
     pending = sorted((pod for pod in snapshot.pods.values() if pod.is_pending and pod.needs_devices), key=_turn)
     users = Counter(key for pod in snapshot.pods.values() for key in claim_keys(pod))
     queue: list[Queued] = []
+    kinds = _Kinds(SchedulerChecks(snapshot), any(pod.conditions.anti_affinity for pod in pending))
     for each in pending:
         if no_attempt(each, schedulers):
             continue
         pod, snapshot = as_planned(each, snapshot)
-        queue.append(Queued(pod, _key(pod, snapshot, users, solver)))
+        queue.append(Queued(pod, _key(pod, snapshot, users, solver, kinds)))
     return snapshot, tuple(queue)
 
 
@@ -67,7 +69,25 @@ def _turn(pod: Pod) -> tuple[int, str, ObjectKey]:
     return -pod.priority, pod.created, pod.key
 
 
-def _key(pod: Pod, snapshot: Snapshot, users: Counter[ObjectKey], solver: Solver) -> Hashable:
+class _Kinds(NamedTuple):
+    """What makes pods different for kube-scheduler.
+
+    Attributes:
+        has_guards: pods that are placed before may keep others away.
+    """
+
+    checks: SchedulerChecks
+    has_guards: bool
+
+    def of(self, pod: Pod) -> Hashable:
+        """Equal for pods that kube-scheduler treats alike, whatever pods are placed before."""
+        if pod.conditions.affinity or pod.conditions.spread:
+            return pod.uid
+        labels = (pod.namespace, tuple(sorted(pod.labels.items()))) if self.has_guards else ()
+        return self.checks.kind_of(pod), labels
+
+
+def _key(pod: Pod, snapshot: Snapshot, users: Counter[ObjectKey], solver: Solver, kinds: _Kinds) -> Hashable:
     cycle = open_cycle(pod, snapshot, solver)
     if isinstance(cycle, Blocked):
         return pod.priority, cycle.reason
@@ -77,7 +97,7 @@ def _key(pod: Pod, snapshot: Snapshot, users: Counter[ObjectKey], solver: Solver
     return (
         signature_of([each.claim for each in claims.pending], snapshot.classes, cycle.solver.policy),
         pod.containers,
-        pod.requirements,
+        kinds.of(pod),
         pod.priority,
         pod.may_preempt,
         pod.namespace if solver.plugins.count_holders(pod, snapshot) else "",

@@ -32,7 +32,7 @@ from extender.framework.pods.extended_resources.requests import in_words, reques
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.kube.api import ObjectKey
 from extender.planning.changes import Fork, ProposedChange, Suggestion
-from extender.planning.kube_scheduler import rejection
+from extender.planning.kube_scheduler import not_modeled, rejection
 from extender.planning.planner import Planner
 from extender.planning.queue import PendingShape, shapes_of, waiting_pods
 
@@ -142,7 +142,7 @@ def defragment(
         shapes=tuple(sorted(found, key=_worth)),
         spared=mobility.spared(solver) if shapes else (),
         fitting=tuple((str(each.pod), node) for each in queue if (node := settled.nodes.get(each.pod.uid))),
-        unmodeled=tuple(sorted({what for pod in (*served, *movers) for what in pod.unmodeled})),
+        unmodeled=not_modeled((*served, *movers), snapshot),
     )
 
 

@@ -12,7 +12,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import no_attempt, rejection
+from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
 from extender.planning.planner import TIED, Planner, unbound
 from extender.plugins.preemption.evictions import budgets_covering
 
@@ -98,10 +98,8 @@ class Mobility:
         """The nodes that would take another pod like this one. Pods of one kind share the answer."""
         key = self.kind(pod)
         if key not in self._takers:
-            nodes = self.snapshot.nodes
-            names = [name for name in self.names if not rejection(pod.requirements, nodes[name])]
             twin, fork = _with_twin(pod, self.snapshot)
-            self._takers[key] = frozenset(self.planner.by(solver).takers(twin, names, fork).passed)
+            self._takers[key] = frozenset(self.planner.by(solver).takers(twin, self.names, fork).passed)
         return self._takers[key]
 
     def kind(self, pod: Pod) -> Hashable:
@@ -111,7 +109,15 @@ class Mobility:
         templates = tuple(ObjectKey(pod.namespace, each.template_name) for each in pod.claims if each.template_name)
         counts = self.planner.solver.plugins.count_holders(pod, self.snapshot)
         namespace = pod.namespace if counts else ""
-        return asked, templates, pod.containers, pod.requirements, pod.policy, pod.priority, namespace
+        return (
+            asked,
+            templates,
+            pod.containers,
+            SchedulerChecks(self.snapshot).kind_of(pod),
+            pod.policy,
+            pod.priority,
+            namespace,
+        )
 
     def _consumers(self) -> Iterator[tuple[str, str]]:
         """The claims that only something that is no pod uses: the reason, and the claim."""

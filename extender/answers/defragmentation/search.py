@@ -24,7 +24,6 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.held_devices import held_for_nominated
 from extender.framework.pods.claims import Blocked, claims_of
 from extender.planning.device_counts import free_devices, least_devices
-from extender.planning.kube_scheduler import rejection
 from extender.planning.planner import Planner, Queued, unbound
 from extender.planning.queue import PendingShape
 from extender.plugins.preemption.evictions import Evictions, is_evictable, violations
@@ -183,8 +182,7 @@ class MoveSearch:
     def nodes(self, shape: PendingShape, solver: Solver) -> Iterator[tuple[int, NodeObject]]:
         """The nodes where moves may make room, and how many are needed at least; those with the fewest come first."""
         nodes = self.trials.snapshot.nodes
-        names = [name for name in self.trials.names if not rejection(shape.pod.requirements, nodes[name])]
-        hopeful = self.trials.planner.by(solver).takers(shape.pod, names, self.emptied).passed
+        hopeful = self.trials.planner.by(solver).takers(shape.pod, self.trials.names, self.emptied).passed
         claims = claims_of(shape.pod, self.trials.snapshot)
         pending = () if isinstance(claims, Blocked) else claims.pending
         needed = sum(least_devices(each.claim.spec) for each in pending)

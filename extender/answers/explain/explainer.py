@@ -41,7 +41,7 @@ from extender.framework.pods.stand_in import is_open, stand_in
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.planning.changes import Suggest
-from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
+from extender.planning.kube_scheduler import SchedulerChecks, no_attempt, not_modeled
 
 
 def _no_pause() -> None:
@@ -144,7 +144,7 @@ class Explainer:
         names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
         is_there = self.snapshot.pod(pod.uid) is not None
         cycle = open_cycle(pod, snapshot, self.decider.solver.within(self.until) if is_there else self.solver)
-        rejections = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
+        rejections = SchedulerChecks(snapshot).rejections(pod)
         rejected = {name: rejections[name] for name in names if name in rejections}
         self.decider.follow(self.snapshot)
         if isinstance(cycle, Blocked):
@@ -207,8 +207,8 @@ class Explainer:
         """What may still keep a pod off the nodes where it fits."""
         if found.verdict is not Conclusion.FITS:
             return
-        if pod.unmodeled:
-            yield f"kube-scheduler also checks what is not looked at here: {', '.join(pod.unmodeled)}"
+        if unknown := not_modeled([pod], self.snapshot):
+            yield f"kube-scheduler also checks what is not looked at here: {', '.join(unknown)}"
         yield from self.solver.plugins.notes(pod, self.snapshot)
         others = sum(each.is_pending and each.key != pod.key for each in self.snapshot.pods.values())
         if others and pod.needs_devices:

@@ -56,7 +56,7 @@ from extender.framework.plugin import NodeCheck, Refusal
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.reasons import Reasons
 from extender.planning.changes import Suggest, Target
-from extender.planning.kube_scheduler import unmet_requirements
+from extender.planning.kube_scheduler import SchedulerChecks
 
 
 def with_rejections(
@@ -72,7 +72,8 @@ def with_rejections(
     """
     if not rejected:
         return explanation
-    ways = {name: _remedies(name, cycle) for name in rejected if name in with_devices}
+    checks = SchedulerChecks(cycle.snapshot)
+    ways = {name: _remedies(name, cycle, checks) for name in rejected if name in with_devices}
     found = Rejections(node_groups(rejected), tuple(name for name, way in ways.items() if way))
     if explanation.verdict is not Conclusion.FITS_NOWHERE:
         return replace(explanation, rejections=found)
@@ -105,9 +106,9 @@ def node_groups(reasons: Mapping[str, str]) -> tuple[NodesByReason, ...]:
     return tuple(NodesByReason(reason, tuple(nodes)) for reason, nodes in ordered)
 
 
-def _remedies(node: str, cycle: Cycle) -> tuple[str, ...]:
-    """What to do so that a node meets the requirements of the pod; empty if only device plugins lack something."""
-    return tuple(each.remedy for each in unmet_requirements(cycle.pod.requirements, cycle.snapshot.nodes[node]))
+def _remedies(node: str, cycle: Cycle, checks: SchedulerChecks) -> tuple[str, ...]:
+    """What to do so that kube-scheduler takes a node for the pod; empty if nothing is known."""
+    return tuple(each.remedy for each in checks.unmet(cycle.pod, cycle.snapshot.nodes[node]))
 
 
 def _advice(ways: Mapping[str, Sequence[str]]) -> str:

@@ -31,7 +31,7 @@ from extender.framework.held_devices import held_for_nominated
 from extender.framework.pods.claims import Blocked, named_claims
 from extender.kube.api import ObjectKey
 from extender.planning.changes import ProposedChange, Suggest, combined, configured, invasiveness, size
-from extender.planning.kube_scheduler import rejection
+from extender.planning.kube_scheduler import SchedulerChecks
 from extender.planning.planner import TIED, Planner, unbound
 
 
@@ -65,10 +65,10 @@ def returned(
         TimeoutError: the solver's time is up.
     """
     pod, snapshot = _successor(before, known, snapshot)
-    nodes = snapshot.nodes
+    nodes, rejected = snapshot.nodes, SchedulerChecks(snapshot).rejections(pod)
     is_tied = before.controller is not None and before.controller.kind in TIED
     names = [before.node_name] if is_tied else [only] if only else sorted(nodes)
-    names = [name for name in names if name in nodes and not rejection(pod.requirements, nodes[name])]
+    names = [name for name in names if name in nodes and name not in rejected]
     planner = Planner.remembering(solver)
     passed = planner.filter(pod, names, snapshot, most=1).passed
     after = planner.place(pod, passed[0], snapshot) if passed else None

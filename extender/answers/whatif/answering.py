@@ -32,7 +32,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.extended_resources.requests import request_nouns, request_words
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
+from extender.planning.kube_scheduler import SchedulerChecks, no_attempt, not_modeled
 from extender.planning.planner import LateError, Planner, Queued, Turns, as_planned
 from extender.planning.queue import waiting_pods
 from extender.planning.templates.catalog import Catalog, Supply
@@ -140,7 +140,7 @@ class Answering:
             nodes=nodes,
             drained=tuple(fork.drained),
             staying=tuple(fork.staying),
-            unmodeled=tuple(sorted({what for pod in placed for what in pod.unmodeled})),
+            unmodeled=not_modeled(placed, end),
             unexamined=unexamined,
             notes=tuple(notes),
             picture=picture_of(pools, end, features),
@@ -152,7 +152,7 @@ class Answering:
             end = Planner.remembering(self.solver).long_turns(queue, snapshot, sorted(snapshot.nodes))
         except LateError as late:
             end = late.so_far
-        return _Round(queue, end, SchedulerChecks.of(end.snapshot))
+        return _Round(queue, end, SchedulerChecks(end.snapshot))
 
     def _pods(self, today: _Round, then: _Round, fork: Fork) -> Iterator[PodAnswer]:
         before = {each.pod.uid: today.fate(each) for each in today.queue}

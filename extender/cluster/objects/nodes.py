@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from allocator import DeviceTaint, Node, Quantity, parse_node
 from allocator.tools import Fields, ObjectReader
+from extender.cluster.objects.pod_conditions import other_amounts
 from extender.cluster.objects.pods import read_amounts, read_node_taints
 from extender.cluster.resources import Amounts, amounts_of, counted, cpu_of
 
@@ -19,6 +20,8 @@ class NodeObject:
         cpu: what pods may request, in thousandths of a core; None: not known.
         resources: what pods may request of the resources that devices may take, as kube-scheduler counts it; empty: not
             known.
+        others: what pods may request of Kubernetes' other resources, such as ephemeral-storage, and ``pods``, their
+            largest number; in whole units.
         created: when it was created; empty if that is not known; not compared.
     """
 
@@ -27,6 +30,7 @@ class NodeObject:
     taints: tuple[DeviceTaint, ...] = ()
     cpu: int | None = None
     resources: Amounts = field(default_factory=dict)
+    others: Amounts = field(default_factory=dict)
     created: str = field(default="", compare=False)
 
     @property
@@ -55,4 +59,5 @@ def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
     taints = read_node_taints(reader.top.child("spec"))
     reader.finish()
     node, offered = parse_node({"apiVersion": "v1", **obj}), status.mapping(offer_of(status))
-    return NodeObject(node, allocatable, taints, cpu_of(offered), counted(amounts_of(offered)), reader.created)
+    resources, others = counted(amounts_of(offered)), counted(other_amounts(offered))
+    return NodeObject(node, allocatable, taints, cpu_of(offered), resources, others, reader.created)

@@ -14,6 +14,7 @@ from allocator import DeviceId, DeviceTaint, NodeSelector, Quantity, Toleration
 from allocator.checks import BLOCKING_EFFECTS
 from allocator.model.json import read_node_selector, read_taint, read_tolerations
 from allocator.tools import Fields, ObjectReader, Recent, shown
+from extender.cluster.objects.pod_conditions import NO_CONDITIONS, PodConditions, read_pod_conditions
 from extender.cluster.objects.unmodeled_conditions import unmodeled_conditions, uses_volumes
 from extender.cluster.resources import (
     NO_RESOURCES,
@@ -417,7 +418,8 @@ class Pod:
         may_preempt: its ``preemptionPolicy`` is not "Never".
         has_volumes: it uses PersistentVolumeClaims, whose volumes may be created on its node.
         gates: names of its scheduling gates; while there is one, no scheduler tries it.
-        unmodeled: conditions that kube-scheduler checks and that the extender does not know, in words.
+        unmodeled: conditions that kube-scheduler checks and that the service of a live cluster does not know, in words.
+        conditions: what else kube-scheduler compares with nodes and other pods; only whole pods have it.
         policy: the name in its annotation `POLICY`; None without the annotation.
         gang: what it says about its gang; None if it is in no gang.
         pod_group: the name of its PodGroup (``spec.schedulingGroup``); empty if it is in none.
@@ -451,6 +453,7 @@ class Pod:
     requirements: NodeRequirements = ANY_NODE
     gates: tuple[str, ...] = ()
     unmodeled: tuple[str, ...] = ()
+    conditions: PodConditions = NO_CONDITIONS
     policy: str | None = None
     gang: Membership | None = None
     pod_group: str = ""
@@ -542,6 +545,16 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     )
     reader.finish()
     return pod
+
+
+def parse_whole_pod(obj: Mapping[str, object]) -> Pod:
+    """A core/v1 Pod with all that kube-scheduler's default filters read, except volumes. Errors: as `parse_pod`."""
+    pod = parse_pod(obj)
+    reader = ObjectReader("Pod", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
+    spec = reader.top.child("spec")
+    conditions = read_pod_conditions(spec, *spec.each_children("initContainers", "containers"))
+    reader.finish()
+    return replace(pod, conditions=conditions)
 
 
 class _OfSpec(NamedTuple):

@@ -5,6 +5,9 @@ from typing import Final
 
 from allocator.tools import Fields
 
+VOLUMES: Final = "volumes"
+"""The condition that is not known even of a whole pod."""
+
 _CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
 
 
@@ -16,7 +19,7 @@ def uses_volumes(spec: Fields) -> bool:
 def unmodeled_conditions(spec: Fields, containers: Sequence[Fields], *, has_volumes: bool) -> tuple[str, ...]:
     """Conditions of a pod that kube-scheduler checks and that the extender does not know."""
     found = [what for what, has in _UNMODELED if has(spec, containers)]
-    return (*found, "volumes") if has_volumes else tuple(found)
+    return (*found, VOLUMES) if has_volumes else tuple(found)
 
 
 def _has_hardware_requests(_: Fields, containers: Sequence[Fields]) -> bool:

@@ -80,7 +80,7 @@ class ComputedService:
     async def _judge(self, pods: Mapping[ObjectKey, RawObject]) -> None:
         """Ask filter about the pending pods: the decision log has the answers then."""
         snapshot, schedulers = self._state.snapshot, self._settings.scheduling.scheduler_names
-        checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values())
+        checks = SchedulerChecks(snapshot)
         for key, pod in snapshot.pods.items():
             if state_of_pod(pod) is PodState.PENDING and not no_attempt(pod, schedulers):
                 rejected = checks.rejections(pod)  # a scheduler does not ask about these

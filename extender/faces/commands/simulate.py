@@ -81,9 +81,9 @@ def simulate(
 
     Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs (one run) and JobSets get their pods first.
 
-    A node is rejected because of its devices, its taints, its labels, or what its device plugins have left, or because
-    it is unschedulable. A warning names conditions of pods with devices that are ignored, such as CPU. An object with
-    errors is named and left out.
+    A node is rejected because of its devices, or for one of kube-scheduler's own reasons, such as taints, CPU, or
+    affinity between pods. A warning names the pods with devices whose volumes are ignored. An object with errors is
+    named and left out.
     """
     settings = settings_of(config, {"scheduling.policy": policy})
     check_given("simulate", manifests)

@@ -12,7 +12,7 @@ from extender.answers.explain.explanation import Explanation, unknown_pod
 from extender.answers.explain.pod_claims import read_admission
 from extender.assembly import Extender, Surroundings, make_extender, make_solver, suggestions
 from extender.cluster.objects.pod_groups import PodGroup
-from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import ControllerSettings, ParameterKind, Settings
 from extender.faces.simulation.scheduling import Placement, schedule
@@ -38,7 +38,7 @@ from extender.lab.manifests import (
     priority_classes,
     unauthorized,
 )
-from extender.planning.kube_scheduler import NodeChoice
+from extender.planning.kube_scheduler import NodeChoice, not_modeled
 from extender.planning.templates.catalog import Catalog, read_catalog
 from extender.plugins.negotiation.parameters import resource_of
 from extender.tools.logs import log_quietly
@@ -282,7 +282,7 @@ class Cluster:
     @property
     def pods(self) -> tuple[Pod, ...]:
         """All pods, in the order in which they were added; ``node_name`` is empty while a pod is pending."""
-        return tuple(map(parse_pod, self._run(lambda: self._embedded.api.list(PODS)).items))
+        return tuple(map(parse_whole_pod, self._run(lambda: self._embedded.api.list(PODS)).items))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -293,7 +293,7 @@ class Cluster:
     def ignored(self) -> tuple[str, ...]:
         """What counts in Kubernetes and is ignored here, each once: conditions of pods, and claims of PodGroups."""
         snapshot = self.snapshot
-        found = {what for pod in snapshot.pods.values() for what in pod.unmodeled}
+        found = set(not_modeled(snapshot.pods.values(), snapshot))
         if not snapshot.has_group_claims and any(group.claims for group in snapshot.objects(PodGroup).values()):
             found.add(_GROUP_CLAIMS)
         return tuple(sorted(found))

@@ -19,7 +19,7 @@ from extender.answers.explain.pod_claims import CLAIM_NOT_MADE, read_admission
 from extender.assembly import Extender
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import is_immediate, mode_problem
-from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.bind_errors import BindError
 from extender.framework.cycle import refreshed
@@ -131,11 +131,11 @@ async def schedule(
     """
     await _allocate_immediate(extender.immediate, cluster)
     service = extender.service
-    pods = map(parse_pod, (await cluster.api.list(PODS)).items)
+    pods = map(parse_whole_pod, (await cluster.api.list(PODS)).items)
     snapshot, features = cluster.state.snapshot, service.solver.features
     unserved = [pod for pod in pods if pod.is_pending or _is_unserved(pod, snapshot, features)]
     pending = list(takewhile(lambda pod: pod.key != before, sorted(unserved, key=_turn)))
-    choice = choice or FirstNode.of(snapshot)
+    choice = choice or FirstNode(snapshot)
     nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
     placed: list[Placement] = []
     for pod in pending:

@@ -291,7 +291,7 @@ def test_the_first_plugin_that_rejects_gives_the_reason(asked: Object, on: Objec
 def test_what_plugins_have_left_counts_pods_that_run_and_pods_that_were_placed() -> None:
     objects = [node("a", allocatable={PLUGIN: "2"}), node("b", allocatable={PLUGIN: "1"}), node("c")]
     snapshot = snapshot_of(*objects, pod("runs", on="a", resources={PLUGIN: "1"}))
-    checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values())
+    checks = SchedulerChecks(snapshot)
     asked = parsed(pod_with(resources={PLUGIN: "1"}))
     assert checks.rejections(asked) == {}
     checks.place(asked, "a")
@@ -300,7 +300,7 @@ def test_what_plugins_have_left_counts_pods_that_run_and_pods_that_were_placed()
 
 def test_pods_with_equal_requirements_get_equal_answers_in_one_pass() -> None:
     snapshot = snapshot_of(node("a", labels={"zone": "1"}), node("b"))
-    checks = SchedulerChecks(snapshot.nodes, ())
+    checks = SchedulerChecks(snapshot)
     first, second = (checks.rejections(parsed(pod_with(nodeSelector={"zone": "1"}))) for _ in range(2))
     assert first is second
     assert first == {"b": "node does not match spec.nodeSelector zone=1"}

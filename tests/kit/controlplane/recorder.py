@@ -1,4 +1,4 @@
-"""An extender that decides next to nothing: it accepts every node, binds as told, and writes down what it was asked."""
+"""An extender that decides next to nothing: it accepts all nodes or none, binds as told, and notes what it hears."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,12 +36,14 @@ class Recorder:
     Attributes:
         url: what the scheduler's configuration needs.
         favourite: the node that has the highest score; the others have the lowest.
+        refusal: why it accepts no node; empty: it accepts all.
         calls: in the order in which they came.
     """
 
     client: Client
     url: str
     favourite: str = ""
+    refusal: str = ""
     calls: list[Call] = field(default_factory=list)
 
     def verbs_for(self, pod: str) -> list[str]:
@@ -52,6 +54,8 @@ class Recorder:
         """The reply to one call."""
         self.calls.append(Call(verb, request))
         match verb:
+            case "filter" if self.refusal:
+                return {"NodeNames": [], "FailedNodes": dict.fromkeys(request["NodeNames"], self.refusal)}
             case "filter":
                 return {"NodeNames": request["NodeNames"]}
             case "prioritize":

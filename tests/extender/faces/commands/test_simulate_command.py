@@ -13,6 +13,7 @@ from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
 from extender.faces.commands.simulate import summary
 from extender.faces.simulation.scheduling import Placement
 from extender.framework.decisions.verdict import PendingReason
+from tests.extender.answers.explain.scenes import with_spec
 from tests.extender.faces.commands.scenes import BROKEN, RUNNER, small_cluster, written
 from tests.kit.clusters import (
     DRIVER,
@@ -207,9 +208,11 @@ def test_simulate_names_the_problem_of_an_object_that_it_has_left_out(tmp_path: 
 
 
 def test_simulate_says_what_it_does_not_look_at(manifests: Path, tmp_path: Path) -> None:
-    (tmp_path / "cpu.json").write_text(orjson.dumps(pod("busy", "c", resources={"cpu": "1"})).decode())
-    result = RUNNER.invoke(app, ["simulate", str(manifests), str(tmp_path / "cpu.json")])
-    assert (result.exit_code, result.stderr.splitlines()[0]) == (OK, "warning: ignored: requests of CPU and memory")
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "v"}}
+    stored = with_spec(pod("busy", "c"), volumes=[volume])
+    (tmp_path / "stored.json").write_text(orjson.dumps(stored).decode())
+    result = RUNNER.invoke(app, ["simulate", str(manifests), str(tmp_path / "stored.json")])
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (OK, "warning: ignored: volumes (ns/busy)")
 
 
 def test_simulate_names_an_object_with_errors_and_goes_on_without_it(manifests: Path, tmp_path: Path) -> None:

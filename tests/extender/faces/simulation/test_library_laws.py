@@ -41,7 +41,7 @@ async def bound_one_by_one(world: World) -> dict[str, tuple[str, Any]]:
 
 async def bind(service: Service, cluster: EmbeddedCluster, pod: Pod, nodes: list[str]) -> None:
     snapshot = cluster.state.snapshot
-    rejected = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
+    rejected = SchedulerChecks(snapshot).rejections(pod)
     passed = (await service.filter(FilterArgs(pod, [name for name in nodes if name not in rejected]))).passed
     if not passed:
         return

@@ -170,15 +170,15 @@ NOT_MODELED: Object = {
 }
 OVERLOOKED: dict[str, tuple[list[Object], tuple[str, ...]]] = {
     "devices alone": ([node("a"), pod(resources={PLUGIN: "1"})], ()),
-    "cpu": ([pod("p", "c", resources={"cpu": "1"})], ("requests of CPU and memory",)),
+    "cpu": ([pod("p", "c", resources={"cpu": "1"})], ()),
     "cpu of a pod without devices": ([pod(resources={"cpu": "1"})], ()),
     "much": (
         [with_spec(pod("p", "c"), **NOT_MODELED)],
-        ("affinity between pods", "topology spread", "volumes"),
+        ("volumes (ns/p)",),
     ),
     "ports of the host": (
         [with_spec(pod("p", "c"), containers=[{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}])],
-        ("host ports",),
+        (),
     ),
     "affinity to nodes": ([with_spec(pod("p", "c"), affinity={"nodeAffinity": {}})], ()),
 }
