@@ -8,6 +8,9 @@ from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import PODS, PRIORITY_CLASSES
 from tests.cluster.priority_cases import CASES, CLASSES, DEFAULT, Case
 from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.scenario import by_name
+from tests.kit.controlplane.verbs import Verbs
 from tests.kit.objects.manifests import pod
 from tests.kit.waiting import wait_for_answer
 
@@ -55,3 +58,19 @@ async def test_a_real_api_server_admits_in_the_same_way(client: Client, namespac
         for each in classes:
             await client.delete(PRIORITY_CLASSES, ObjectKey("", each["metadata"]["name"]))
         await check(client, namespace, Case({}, ("", 0, "PreemptLowerPriority")))
+
+
+async def test_what_if_and_explain_know_the_classes_of_the_cluster(
+    verbs: Verbs, namespace: str, important: str, gpu: Driver
+) -> None:
+    """With the rights of deploy/rbac.yaml."""
+    requests = [{"name": "gpu", "deviceClassName": gpu.name}]
+    new = {"namespace": namespace, "name": "new", "priorityClassName": important, "requests": requests}
+    reply = await verbs.http.post("/what-if", json={"pods": [new]}, headers={"accept": "application/json"})
+    assert [(each["pod"], each["priority"]) for each in reply.raise_for_status().json()["pods"]] == [
+        (f"{namespace}/new", 1000)
+    ]
+    unknown = {**pod(namespace, "new"), "apiVersion": "v1", "kind": "Pod"}
+    unknown["spec"] |= {"priorityClassName": f"no-{important}", "resourceClaims": [by_name("c")]}
+    text = (await verbs.http.post("/explain", json=unknown)).raise_for_status().text
+    assert f"the pod is not made: spec.priorityClassName: there is no PriorityClass no-{important}" in text
