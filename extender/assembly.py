@@ -72,6 +72,7 @@ from extender.plugins.requeue import requeue, rescan, unserved
 from extender.plugins.resource_classes import problems as class_problems
 from extender.plugins.resource_classes import task as resource_classes
 from extender.plugins.second_opinion import task as second_opinion
+from extender.plugins.second_opinion.disagreements import Disagreements
 from extender.plugins.table import PLUGINS
 from extender.tools.intake import Budget
 from extender.tools.offload import Offload, in_thread
@@ -181,9 +182,11 @@ def make_extender(
         has_schedulers=around.has_schedulers,
     )
     asked = handle.background.asked
-    overview = make_overview(api, state, decider, settings, asked, around=around, off_loop=off_loop)
+    disagreements = Disagreements()
+    finds = partial(_finds, asked, disagreements)
+    overview = make_overview(api, state, decider, settings, finds, around=around, off_loop=off_loop)
     explanations = Explanations(overview, negotiation, settings.scheduling, suggestions(around.catalog, settings))
-    for tasks in _tasks(negotiated, explanations):
+    for tasks in _tasks(negotiated, explanations, disagreements):
         handle.background.tasks.extend(tasks(handle))
     handle.background.tasks.extend(overview.keepers(tell, asked))
     metrics.registry.register(ClusterMetrics(overview))
@@ -193,7 +196,7 @@ def make_extender(
 
 
 def _tasks(
-    negotiated: NegotiatedClaims, explanations: Explanations
+    negotiated: NegotiatedClaims, explanations: Explanations, disagreements: Disagreements
 ) -> Sequence[Callable[[Handle], Iterable[BackgroundTask]]]:
     """What makes the background tasks of each feature, in the order of their turns.
 
@@ -218,11 +221,11 @@ def _tasks(
         requeue.tasks,
         pinned_claims.tasks,
         immediate_claims.tasks,
-        second_opinion.tasks,
+        partial(second_opinion.tasks, disagreements),
     )
 
 
-def _finds(states: DeviceStates, asked: Asked) -> Sequence[Find]:
+def _finds(asked: Asked, disagreements: Disagreements, states: DeviceStates) -> Sequence[Find]:
     """What looks for the problems of each feature, in the order in which problems are forgotten for want of room."""
     return (
         problem_finders.unreadable,
@@ -230,6 +233,7 @@ def _finds(states: DeviceStates, asked: Asked) -> Sequence[Find]:
         problem_finders.UnmatchedClasses(),
         problem_finders.OfPods(advice),
         problem_finders.of_selectors,
+        disagreements.problems,
         problem_finders.OfClaims(states),
         problem_finders.OfSchedulers(asked),
         gang_problems.problems,
@@ -264,17 +268,17 @@ def make_overview(
     state: ClusterState,
     decider: Decider,
     settings: Settings,
-    asked: Asked,
+    finds: Callable[[DeviceStates], Sequence[Find]],
     *,
     around: Surroundings = ALONE,
     off_loop: Offload = in_thread,
 ) -> Overview:
-    """What people and metrics see of a service."""
+    """What people and metrics see of a service; ``finds`` makes what looks for problems."""
     features, schedulers = decider.solver.features, settings.scheduling.scheduler_names
     kept = settings.server.decisions
     decision_log = DecisionLog(kept, now=around.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4))
     states = DeviceStates(features)
-    problems = Problems(_finds(states, asked), decider.solver, decision_log, around.now)
+    problems = Problems(finds(states), decider.solver, decision_log, around.now)
     return Overview(
         api,
         state,

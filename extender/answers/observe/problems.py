@@ -51,6 +51,7 @@ CAUSES: Final = (
     "resource-class",
     "missing",
     "selector",
+    "engines-disagree",
     "tainted-in-use",
     "two-masters",
     "gang",

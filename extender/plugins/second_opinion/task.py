@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 from prometheus_client import Counter
 
 from allocator import AllocationResult, Selectors
-from allocator.audit import Finding, SecondEngine
+from allocator.audit import SecondEngine, SecondLook
 from allocator.tools import Recent, printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
@@ -16,7 +16,8 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
-from extender.plugins.second_opinion.looks import SecondLooks, Tally
+from extender.plugins.second_opinion.disagreements import Disagreements
+from extender.plugins.second_opinion.looks import SecondLooks
 from extender.tools.fairness.fair_memory import FairMemory
 from extender.tools.offload import Offload
 
@@ -30,6 +31,8 @@ SHARE: Final = 0.02
 """The share of the time that looks take: after a turn, the next one waits 50 times as long."""
 
 logger = structlog.get_logger()
+
+_Looked: TypeAlias = list[tuple[ClaimObject, list[SecondLook]]]
 
 
 class _Waiting(FairMemory[int]):
@@ -56,6 +59,7 @@ class SecondOpinions(BackgroundTask):
         clock: measures durations, in seconds. A long look waits in it for its turn.
         off_loop: where looks run.
         counted: counts devices by result: that of a look, or ``skipped`` for want of room.
+        disagreements: what the engines disagree about; they are told as problems.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class SecondOpinions(BackgroundTask):
         clock: Callable[[], float],
         off_loop: Offload,
         counted: Callable[[str, int], None],
+        disagreements: Disagreements,
     ) -> None:
         self._state = state
         self._selectors = selectors
@@ -73,6 +78,7 @@ class SecondOpinions(BackgroundTask):
         self._clock = clock
         self._off_loop = off_loop
         self._counted = counted
+        self._disagreements = disagreements
         self._waiting = _Waiting(partial(counted, "skipped"))
         self._seen: Recent[AllocationResult] = Recent(MOST)
         self._version: int | None = None
@@ -86,6 +92,7 @@ class SecondOpinions(BackgroundTask):
             return
         snapshot = self._state.snapshot
         self._find(snapshot)
+        self._disagreements.forget_gone(snapshot)
         claims = [claim for uid in self._waiting if (claim := snapshot.claim(uid)) is not None]
         if claims:
             self._tell(await self._off_loop(partial(self._looked, claims, snapshot)))
@@ -104,35 +111,27 @@ class SecondOpinions(BackgroundTask):
                 if self._seen.find(uid) != claim.claim.allocation and uid not in self._waiting:
                     self._waiting.keep(claim.claim.namespace, uid, len(claim.claim.allocation.results))
 
-    def _looked(self, claims: Iterable[ClaimObject], snapshot: Snapshot) -> tuple[Tally, list[ClaimObject]]:
-        """What came of the looks of a turn, and at which claims."""
+    def _looked(self, claims: Iterable[ClaimObject], snapshot: Snapshot) -> _Looked:
+        """The claims that a turn has looked at, each with what came of it."""
         if self._looks is None:
             self._looks = SecondLooks(self._selectors, self._make_engine(), self._clock)
-        found, done = Tally(), list[ClaimObject]()
-        for claim, looks in self._looks.at(claims, snapshot, LOOK_SECONDS):
-            done.append(claim)
-            for look in looks:
-                found.add(look)
-        return found, done
+        return list(self._looks.at(claims, snapshot, LOOK_SECONDS))
 
-    def _tell(self, looked: tuple[Tally, list[ClaimObject]]) -> None:
-        found, done = looked
-        for claim in done:
+    def _tell(self, looked: _Looked) -> None:
+        for claim, looks in looked:
             self._waiting.pop(claim.claim.uid)
             if claim.claim.allocation is not None:
                 self._seen.keep(claim.claim.uid, claim.claim.allocation)
-        for result, devices in found.results.items():
-            self._counted(result, devices)
-        for finding in found.findings:
-            _warn(finding)
+            for look in looks:
+                self._counted(look.result, 1)
+            findings = [finding for look in looks for finding in look.findings]
+            self._disagreements.note(claim, findings)
+            for finding in findings:
+                logger.warning("two engines disagree about a selector", problem=printable(str(finding)))
 
 
-def _warn(finding: Finding) -> None:
-    logger.warning("two engines disagree about a selector", problem=printable(str(finding)))
-
-
-def tasks(handle: Handle) -> Sequence[BackgroundTask]:
-    """The background task of second looks, with its metrics."""
+def tasks(disagreements: Disagreements, handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task of second looks, with its metrics; disagreements are noted."""
     devices = Counter(
         "dra_extender_second_opinion_devices",
         "Allocated devices whose selectors a second engine for CEL has judged, by result.",
@@ -147,7 +146,7 @@ def tasks(handle: Handle) -> Sequence[BackgroundTask]:
 
     make = partial(_cel_python, handle.clock)
     looks = (handle.state, handle.solver.selectors, make, handle.clock, handle.off_loop)
-    return [SecondOpinions(*looks, counted)]
+    return [SecondOpinions(*looks, counted, disagreements)]
 
 
 def _cel_python(clock: Callable[[], float]) -> SecondEngine:

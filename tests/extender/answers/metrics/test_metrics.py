@@ -17,7 +17,6 @@ from extender.assembly import Surroundings, make_overview
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import FollowTiming, LiveCluster, Timing
 from extender.config.settings import Settings
-from extender.framework.asked import Asked
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ApiError, Event, EventType
@@ -53,7 +52,7 @@ def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overvie
         state,
         Decider(solver(), state),
         Settings(),
-        Asked(lambda: 0.0),
+        lambda _states: (),
         around=Surroundings(now=lambda: NOW, live=live),
     )
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
 from structlog.testing import capture_logs
@@ -9,11 +10,13 @@ from structlog.testing import capture_logs
 from allocator import Device, Selectors
 from allocator.audit import Answer, NotChecked, Opinion
 from extender.cluster.cluster_state import ClusterState
+from extender.framework.problem import Look, Problem
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, SLICES
+from extender.plugins.second_opinion.disagreements import Disagreements
 from extender.plugins.second_opinion.task import MOST, SHARE, SecondOpinions
 from extender.tools.offload import at_once
-from tests.kit.clusters import claim, device_class, local_slice, node, request
+from tests.kit.clusters import claim, device_class, local_slice, node, request, solver
 from tests.kit.servers.memory import memory_api
 
 OURS = 'device.driver == "gpu.example.com"'
@@ -44,12 +47,13 @@ class Scene:
         self.counted: Counter[str] = Counter()
         self.asked: list[str] = []
         self.made = 0
+        self.disagreements = Disagreements()
         self._engine = Says(self, answer, seconds)
         self.api = memory_api(node("n"), device_class(selectors=[OURS]), local_slice("n", 4), *claims)
         self.state = ClusterState()
         self.api.follow(self.state)
         engines = (Selectors(), self._make)
-        self.task = SecondOpinions(self.state, *engines, lambda: self.now, at_once, self._count)
+        self.task = SecondOpinions(self.state, *engines, lambda: self.now, at_once, self._count, self.disagreements)
 
     def _make(self) -> Says:
         self.made += 1
@@ -57,6 +61,11 @@ class Scene:
 
     def _count(self, result: str, devices: int) -> None:
         self.counted[result] += devices
+
+    def problems(self) -> list[Problem]:
+        """The disagreements as problems."""
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        return list(self.disagreements.problems(Look(self.state.snapshot, solver(), now, (), lambda: None)))
 
     async def allocate(self, claim: RawObject) -> None:
         """A claim that is made, and gets its allocation then."""
@@ -110,6 +119,18 @@ async def test_a_disagreement_is_in_the_log_with_both_answers() -> None:
     assert line["event"] == "two engines disagree about a selector"
     assert "claim ns/a" in line["problem"]
     assert "true by our engine, false by another engine" in line["problem"]
+
+
+async def test_a_disagreement_is_a_problem_until_the_claim_is_gone() -> None:
+    scene = Scene(held("a", "gpu-0"), answer=Answer.FALSE)
+    await scene.turn()
+    (problem,) = scene.problems()
+    assert (problem.cause, problem.kind, str(problem.key)) == ("engines-disagree", "ResourceClaim", "ns/a")
+    assert "true by our engine, false by another engine" in problem.text
+    await scene.api.delete(CLAIMS, ObjectKey("ns", "a"))
+    assert scene.problems() == []
+    await scene.turn()
+    assert scene.problems() == []
 
 
 async def test_looks_take_a_share_of_the_time() -> None:
