@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 import uvloop
 from fastapi import FastAPI
-from prometheus_client import ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from allocator import DEFAULTS_OF
 from extender.answers.metrics import IntakeMetrics, LogMetrics
@@ -213,9 +213,7 @@ async def serve(
         solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
         negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
         autoscaler = make_autoscaler(service, negotiating, solver, settings, catalog, off_loop, cluster.budget)
-        service.metrics.registry.register(LogMetrics(dropped_lines))
-        service.metrics.registry.register(IntakeMetrics(cluster.budget))
-        ProcessCollector(registry=service.metrics.registry)
+        _count_also(service.metrics.registry, dropped_lines, cluster.budget)
         servers = _servers(cluster, extender, autoscaler, settings, ports, tracing)
         tasks.create_task(service.background.run())
         giving_back = tasks.create_task(give_back_after_bursts(heap_of_process()))
@@ -231,6 +229,13 @@ async def serve(
         giving_back.cancel()
         telling.cancel()
         logger.info("stopped", **unfinished)
+
+
+def _count_also(registry: CollectorRegistry, dropped_lines: Callable[[], int], budget: Budget) -> None:
+    """Metrics of the process."""
+    registry.register(LogMetrics(dropped_lines))
+    registry.register(IntakeMetrics(budget))
+    ProcessCollector(registry=registry)
 
 
 async def _tell_of_start(cluster: ServedCluster, url: str, is_serving: Callable[[], bool]) -> None:

@@ -4,6 +4,7 @@ Numbers in that line change all the time. So a pod is told once for each set of 
 such numbers, and the line is kept for tables.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -115,7 +116,7 @@ class Unserved(BackgroundTask):
         self._waiting = FairMemory[_Rejection](KEPT)
         self._turns = Turns(clock)
         self._lines = Recent[tuple[float, str]](LIKE_PODS)
-        self._rests_until = clock()
+        self._rests_until = -math.inf
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod, once its scheduler gives up."""
