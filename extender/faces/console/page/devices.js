@@ -14,7 +14,7 @@ function ordered(shape) {
   return { ...shape, indexes, partitioned, parts: new Set(shape.partitions) };
 }
 
-const NOTHING = { free: 0, all: 0, freeParts: 0, parts: 0 };
+const nothing = () => ({ free: 0, all: 0, freeParts: 0, parts: 0 });
 
 export class Devices {
   states = [];
@@ -80,7 +80,7 @@ export class Devices {
         const isNamed = !wanted || [row.node, row.pool, row.driver].some((each) => each.toLowerCase().includes(wanted));
         const cells = [];
         const counts = new Map();
-        const kinds = { ...NOTHING };
+        const kinds = nothing();
         let all = 0;
         for (const index of row.shape.indexes) {
           if (members && !members.has(row.shape.devices[index])) continue;
@@ -113,7 +113,7 @@ export function totals(lines) {
 
 // How many are free of the hardware of some rows, and of its partitions: these exclude each other and all of it.
 export function kindsOf(lines) {
-  const found = { ...NOTHING };
+  const found = nothing();
   for (const { kinds } of lines) for (const name of Object.keys(found)) found[name] += kinds[name];
   return found;
 }

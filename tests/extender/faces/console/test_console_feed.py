@@ -355,7 +355,8 @@ async def test_a_row_names_the_node_of_its_devices() -> None:
 async def test_pools_with_equal_names_of_devices_share_a_shape() -> None:
     async with client(*(each for name in "abc" for each in (node(name), local_slice(name, devices=2)))) as asked:
         found = await fleet(asked)
-    assert (found["shapes"], len(found["rows"])) == ([{"devices": ["gpu-0", "gpu-1"], "hardware": [0, 1]}], 3)
+    shape = {"devices": ["gpu-0", "gpu-1"], "hardware": [0, 1], "partitions": []}
+    assert (found["shapes"], len(found["rows"])) == ([shape], 3)
 
 
 async def test_partitions_of_one_device_have_one_number() -> None:
