@@ -187,6 +187,10 @@ SCOPED: dict[str, Any] = {"scopeSelector": {"matchExpressions": [{"scopeName": "
             'metadata.name: "a.b" is not a DNS label',
         ),
         (
+            {"apiVersion": "dra-extender.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": "x" * 64}},
+            'metadata.name: "xxx',
+        ),
+        (
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": {"-a": "b"}}},
             'metadata.labels[-a]: "-a" is not a label\'s name',
         ),

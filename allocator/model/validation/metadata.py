@@ -7,6 +7,7 @@ from allocator.model import field_rules as rules
 from allocator.tools.fields import Fields
 from allocator.tools.names import dns_label, dns_subdomain, label_key, label_value, utf8_length
 
+_LONGEST_RESOURCE: Final = 63
 _MAX_ANNOTATIONS: Final = 256 * 1024
 
 
@@ -15,7 +16,17 @@ def _in_a_path(name: str) -> str:
     return "cannot stand in the path of an API call" if name in {".", ".."} or set(name) & set("/%") else ""
 
 
-_NAMES: Final[Mapping[str, Callable[[str], str]]] = {"Namespace": dns_label, "PodDisruptionBudget": _in_a_path}
+def _in_a_resource(name: str) -> str:
+    """What is wrong with the name of a ResourceClass."""
+    is_long = len(name) > _LONGEST_RESOURCE
+    return f"is longer than {_LONGEST_RESOURCE}: a resource has the name" if is_long else dns_subdomain(name)
+
+
+_NAMES: Final[Mapping[str, Callable[[str], str]]] = {
+    "Namespace": dns_label,
+    "PodDisruptionBudget": _in_a_path,
+    "ResourceClass": _in_a_resource,
+}
 """Rules for the names of kinds; the names of all others are DNS subdomains."""
 
 

@@ -35,7 +35,6 @@ class Operator(Enum):
 
 _RESOURCE: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _LONGEST_VALUE: Final = 128
-_LONGEST_NAME: Final = 63
 
 _OPERATORS: Final = {each.value: each for each in Operator}
 _VALUES: Final[Mapping[Operator, tuple[int, int, str]]] = {
@@ -110,8 +109,6 @@ def parse_resource_class(obj: Mapping[str, object]) -> ResourceClass:
     _refuse_unknown(reader.top, {"apiVersion", "kind", "metadata", "spec", "status"})
     group = _group(spec)
     _refuse_unknown(spec, {"resourceName", "resourceSelector", "members", "matchAttribute"})
-    if len(reader.name) > _LONGEST_NAME:
-        reader.top.problem("metadata.name", f"is longer than {_LONGEST_NAME}: it is part of a resource's name")
     resource = "" if group is not None else spec.required_text("resourceName")
     if resource and not _RESOURCE.fullmatch(resource):
         spec.problem("resourceName", f"{shown(resource)} is not a domain and a name, such as example.com/gpu")
