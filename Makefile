@@ -129,7 +129,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/autoscaler/test_autoscaler_estimate.py
 	FILTER_EXAMPLES=3000 $(BIN)/python -m pytest tests/extender/planning/test_kube_scheduler.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
-	SECOND_OPINION_EXAMPLES=20000 $(BIN)/python -m pytest tests/extender/plugins/second_opinion
+	SECOND_OPINION_EXAMPLES=20000 $(BIN)/python -m pytest tests/extender/plugins/second_opinion/test_engine.py
 	COMPUTE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/cluster/test_compute_claims.py
 	RESOURCE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/answers/observe/test_tables_resources.py
 	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/plugins/quota/test_quota_totals.py tests/extender/plugins/quota/test_quota_bound.py
