@@ -114,7 +114,7 @@ async def test_a_successor_that_finds_no_device_is_told_of() -> None:
     scene.add(*member("x3", "x", 3))
     assert await scene.wait() == [("x0", IN_PART, WAITED_FOR), ("x2", IN_PART, WAITED_FOR)]
     waits = "waiting for devices for 1 of the 3 pods of group x: 2 have a node"
-    cause = f"{waits}: none of the others gets devices: no free device for request gpu"
+    cause = f"{waits}: 2 of 3 get devices; the third finds none: all 3 devices are in use"
     assert scene.explained("x3") == f"pod ns/x3 cannot be placed: {cause}"
     assert scene.explained("x0") == f"pod ns/x0 is bound to node {scene.bound()['x0']}\n{WAITED_FOR}"
 
