@@ -85,7 +85,7 @@ def test_annotation_without_the_setting_compares_devices_only() -> None:
         if each["kind"] == "Pod":
             each["metadata"]["annotations"] = {"dra-extender.dev/policy": "fragmentation"}
     by = Settings(scheduling=SchedulingSettings(policy="best-fit"))
-    cluster = Cluster.from_objects([GPU, *worker("a", "8", 2), *worker("b", "3", 1), *objects], settings=by)
+    cluster = Cluster.from_objects([GPU, *worker("a", "8", 2), *worker("b", "4", 1), *objects], settings=by)
     assert [each.node for each in cluster.schedule()] == ["b", "a"]
 
 

@@ -141,7 +141,7 @@ CASES: dict[str, tuple[Object, tuple[Object, ...], str]] = {
     "requests of the whole pod are too much": (
         taking(CORES),
         (claim("a"), using(pod("p", "a"), resources={"requests": {"cpu": "9"}})),
-        "too little cpu for the pod and its devices",
+        "Insufficient cpu",
     ),
     "limits of the whole pod have to cover each container": (
         taking(CORES),
