@@ -89,7 +89,7 @@ def test_changes_that_come_all_the_time_do_not_keep_a_pod_from_its_page(console:
         fleeting.filter("demo", "five-quarters")
         page.page.wait_for_timeout(500)
     held.let_go()
-    expect(page.one(".verdict")).to_contain_text("fits on none")
+    expect(page.one(".verdict")).to_contain_text("fits nowhere")
     page.page.unroute_all(behavior="ignoreErrors")
 
 

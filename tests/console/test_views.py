@@ -253,7 +253,7 @@ def test_a_device_says_what_is_in_the_way_and_links_there(console: Open, example
 def test_an_attribute_of_a_device_leads_to_all_devices_that_have_it(console: Open, example: Served) -> None:
     page = console(example, VIEWS["a device"])
     page.one("dd a", has_text="falcon-80").click()
-    expect(page.one(".answer")).to_contain_text("of 28 devices free · model=falcon-80")
+    expect(page.one(".answer")).to_contain_text(re.compile("devices free.* · model=falcon-80$"))
 
 
 def test_waiting_shows_the_reasons_of_the_table(console: Open, example: Served) -> None:
