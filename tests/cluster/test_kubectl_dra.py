@@ -232,7 +232,7 @@ async def test_top_looks_at_nodes_waiting_pods_and_decisions(kubectl: Site, wait
     async with open_source(Place(origin, waiting, is_local=True)) as computed:
         await computed.refresh()
         here = await look(computed, waiting)
-    assert [row for row in there.nodes.rows if row[0] == "site-0"] == [["site-0", "2", "1", "1", "-"]]
+    assert [row for row in there.nodes.rows if row[0] == "site-0"] == [["site-0", "2", "1", "1", "-", "-"]]
     assert (here.nodes, [row[1] for row in here.waiting.rows]) == (there.nodes, ["two"])
     assert "filter" in {row[1] for row in there.decisions.rows}
     assert (here.decisions.rows, here.notes) == ([], ("no service answers, so there are no decisions",))

@@ -66,7 +66,8 @@ async def test_metrics_and_tables_agree_with_what_the_api_server_holds(
     assert after["clashes_total",] == 0
     assert after["allocations_in_flight",] == 0
     assert least <= after["objects", ("kind", "resourceclaims")] <= most
-    states = {state: after["devices", ("driver", gpu.name), ("state", state)] for state in ("allocated", "free")}
+    whole = ("driver", gpu.name), ("kind", "physical")
+    states = {state: after["devices", *whole, ("state", state)] for state in ("allocated", "free")}
     assert states == {"allocated": 3, "free": 1}
 
     taken = await rows(verbs, f"/devices?driver={gpu.name}&state=allocated")
