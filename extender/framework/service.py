@@ -141,7 +141,7 @@ class Service:
         is_real = not self.state.is_made_up(pod)
         if is_real and result.is_blocked:
             snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
-        if is_real and await self._is_overtaken(pod, result):
+        while is_real and await self._is_overtaken(pod, result):
             snapshot, result = await self._decided(args, solver)
         self._note(args, result)
         if is_real:
@@ -167,7 +167,10 @@ class Service:
         return snapshot, await self._filtered(args, snapshot, solver)
 
     async def _is_overtaken(self, pod: Pod, result: FilterResult) -> bool:
-        """Whether pods before may have taken what was found. Waits until what they have is known."""
+        """Whether pods before may have taken what was found. Waits until what they have is known.
+
+        What is found then may be the last device of its node, which another one of these pods may take. So ask again.
+        """
         if not result.passed or not self._open_pods.open:
             return False
         policy = policy_of(pod, self.solver.policy)

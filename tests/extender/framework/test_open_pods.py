@@ -167,6 +167,31 @@ def test_some_nodes_that_are_as_good_do_not_make_the_answer_right() -> None:
     assert seconds == pytest.approx(SOON, abs=0.01)
 
 
+def test_what_the_first_of_two_pods_has_taken_may_leave_the_last_device_to_the_second() -> None:
+    async def scene() -> tuple[list[str], float]:
+        cluster = Cluster.of(GPU, *nodes(a=2, b=2), *pods("p", "o", "q"))
+        service, loop = cluster.service(off_loop=at_once), asyncio.get_running_loop()
+
+        async def filtered(name: str) -> list[str]:
+            asked = cluster.state.snapshot.pod(f"uid-{name}") or parsed(pod(name))
+            return list((await service.filter(FilterArgs(asked, ["a", "b"]))).passed)
+
+        async def bind(name: str, seconds: float) -> None:
+            await elapse(seconds)
+            await service.bind(BindArgs(name, "ns", f"uid-{name}", "a"))
+
+        await filtered("p")
+        await filtered("o")
+        async with asyncio.TaskGroup() as binding:
+            binding.create_task(bind("p", SOON))
+            binding.create_task(bind("o", 1.5 * SOON))
+            return await filtered("q"), loop.time()
+
+    passed, seconds = run(scene())
+    assert passed == ["b"]
+    assert seconds == pytest.approx(1.5 * SOON, abs=0.01)
+
+
 TAKEN = claim("r", allocated=["a/gpu-0"], at="a", users=["p", "q"])
 NOTHING_AT_STAKE = {
     "a device is left for the next one": [*nodes(a=2, b=2), *pods("p", "q")],
