@@ -319,6 +319,14 @@ class Inventory:
             views.sort(key=lambda v: v.has_binding_conditions)
         return tuple(views)
 
+    def published(self, wanted: AbstractSet[DeviceId]) -> Mapping[DeviceId, Device]:
+        """Those of some devices that are in the newest generations of their pools."""
+        found: dict[DeviceId, Device] = {}
+        for pool_id in {device.pool_id for device in wanted}:
+            for part in pool.newest if (pool := self.pools.get(pool_id)) else ():
+                found.update((device.id, device) for device in part.devices if device.id in wanted)
+        return found
+
     def local_devices(self, node: str) -> int:
         """The number of devices in the pools that have a slice for only that node."""
         return sum([self.pools[pool].size for pool in self.local.get(node, ())])

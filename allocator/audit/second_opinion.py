@@ -128,7 +128,7 @@ class SecondOpinion:
         return SecondLook(device.id, tuple(findings), not_checked)
 
     def opinions(self, selector: str, device: Device) -> tuple[Answer, Opinion]:
-        """The answer of our engine, and that of the second one."""
+        """The answer of our engine, and the answer of the second engine."""
         try:
             ours = Answer.TRUE if self._selectors.matches(selector, device, self._expired) else Answer.FALSE
             cost = self._selectors.cost(selector, device, self._expired)

@@ -117,8 +117,8 @@ class Negotiating:
             plan: makes a plan with what is known by then.
 
         Returns:
-            The world with the answers; and the pods, of which those with negotiated claims may be in one group alone,
-            if they have a place.
+            The world with the answers, and the pods. A pod with negotiated claims that has a place may be in the group
+            of that place alone.
         """
         asked = await self._negotiated(world, pods)
         if not asked:

@@ -83,36 +83,37 @@ class OpenPods:
             return pod.has_volumes or other.has_volumes
 
         self.open.pop(pod.uid, None)
-        await self._wait(matters)
+        await self._wait(matters, asyncio.get_running_loop().time() + MOST_SECONDS)
 
-    async def wait_for_devices(self, pod: Pod, merits: Merits, policy: Policy) -> bool:
+    async def wait_for_devices(self, pod: Pod, merits: Merits, policy: Policy, until: float) -> bool:
         """Wait for the outcome of the pods before, if they may take what this pod is about to be promised.
 
         Args:
             pod: for which filter has just found nodes.
             merits: of these nodes.
             policy: of the pod.
+            until: when the waits of this call end, all of them together, by the event loop's clock.
 
         Returns:
             Whether the cluster may have changed, so that the pod has to be decided again.
         """
         snapshot = self._state.snapshot
-        if not _takes_devices(pod, snapshot):
+        if asyncio.get_running_loop().time() >= until or not _takes_devices(pod, snapshot):
             return False
         least = _least_free(merits, policy)
         if least > _SCARCE:
             return False
-        await self._wait(lambda other: _decides_soon(other, self._state.snapshot), spared=1 if least else 0)
+        await self._wait(lambda other: _decides_soon(other, self._state.snapshot), until, spared=1 if least else 0)
         return self._state.snapshot is not snapshot
 
-    async def _wait(self, matters: _Matters, spared: int = 0) -> None:
-        """Wait until no more pods that matter are open than are spared. A pod is forgotten after the longest time."""
+    async def _wait(self, matters: _Matters, until: float, spared: int = 0) -> None:
+        """Wait until no more pods that matter are open than are spared. A pod is forgotten when the time is up."""
         now = asyncio.get_running_loop().time
         began, waited_for = now(), self._still_open(matters, spared)
-        until = {each: began + min(MOST_SECONDS, self._budget.left(each, began)) for each in waited_for}
+        ends = {each: min(until, began + self._budget.left(each, began)) for each in waited_for}
         while waited_for:
             await asyncio.sleep(_POLL_SECONDS)
-            late = {each for each in waited_for if now() >= until[each]}
+            late = {each for each in waited_for if now() >= ends[each]}
             self.open = {uid: each for uid, each in self.open.items() if not (matters(each) and each.namespace in late)}
             known = waited_for - self._still_open(matters, spared)
             for namespace in known:

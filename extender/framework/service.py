@@ -23,7 +23,7 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.filter import Bounds, FilterResult, ask, filter_nodes
 from extender.framework.handle import Handle
 from extender.framework.metrics import Metrics
-from extender.framework.open_pods import OpenPods
+from extender.framework.open_pods import MOST_SECONDS, OpenPods
 from extender.framework.pods.claims_to_come import Foreseen
 from extender.framework.ranking import Decision, DecisionStore, Merits, score_by_cpu, score_nodes
 from extender.framework.victims import Victims
@@ -141,7 +141,8 @@ class Service:
         is_real = not self.state.is_made_up(pod)
         if is_real and result.is_blocked:
             snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
-        while is_real and await self._is_overtaken(pod, result):
+        until = asyncio.get_running_loop().time() + MOST_SECONDS
+        while is_real and await self._is_overtaken(pod, result, until):
             snapshot, result = await self._decided(args, solver)
         self._note(args, result)
         if is_real:
@@ -166,7 +167,7 @@ class Service:
                 snapshot = self.state.known()
         return snapshot, await self._filtered(args, snapshot, solver)
 
-    async def _is_overtaken(self, pod: Pod, result: FilterResult) -> bool:
+    async def _is_overtaken(self, pod: Pod, result: FilterResult, until: float) -> bool:
         """Whether pods before may have taken what was found. Waits until what they have is known.
 
         What is found then may be the last device of its node, which another one of these pods may take. So ask again.
@@ -174,7 +175,7 @@ class Service:
         if not result.passed or not self._open_pods.open:
             return False
         policy = policy_of(pod, self.solver.policy)
-        return policy is not None and await self._open_pods.wait_for_devices(pod, result.merits, policy)
+        return policy is not None and await self._open_pods.wait_for_devices(pod, result.merits, policy, until)
 
     async def _with_its_claims(
         self, args: FilterArgs, solver: Solver, snapshot: Snapshot, result: FilterResult

@@ -20,7 +20,7 @@ _COUNTED: Final = frozenset(
         *("persistentvolumeclaims", "services.nodeports", "services.loadbalancers"),
     }
 )
-"""Objects of which a quota limits the number."""
+"""A quota limits the number of these objects."""
 _OF_QUOTAS: Final = frozenset(
     {
         *OF_CONTAINERS,

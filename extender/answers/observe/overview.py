@@ -271,7 +271,7 @@ class Overview:
             StatesKeeper(self.state, self.devices, time.monotonic, self.off_loop),
             SizesKeeper(self.state, self.sizes, self.off_loop),
             ProblemsKeeper(
-                self.state, self.problems, self.verb_priority.turn(), self.off_loop, time.monotonic, tell, asked
+                self.state, self.problems, self.verb_priority.turn, self.off_loop, time.monotonic, tell, asked
             ),
         ]
 

@@ -27,6 +27,9 @@ _PATIENCE: Final = timedelta(minutes=5)
 _LATELY: Final = timedelta(minutes=10)
 """So long is told what a scheduler has done."""
 
+_ADVISED: Final = 64
+"""Pods of one namespace whose advice is worked out in one look: it compares names with those of all its claims."""
+
 _BURST: Final = timedelta(seconds=10)
 _MOST_IN_BURST: Final = 20
 """How often one pod may be tried in this time: its backoff is 1 s at first, and is doubled each time."""
@@ -96,7 +99,7 @@ class UnmatchedClasses:
         self._known: dict[str, tuple[DeviceClass, object, bool]] = {}
 
     def __call__(self, look: Look) -> Iterator[Problem]:
-        """One for each such class; classes for which the time did not suffice come at the next look."""
+        """One for each such class. Classes that were never judged come first, for the time may not suffice for all."""
         pools, classes = look.snapshot.inventory.pools, look.snapshot.classes
 
         def clock() -> float:
@@ -106,7 +109,8 @@ class UnmatchedClasses:
         selectors = TimedSelectors(look.solver.selectors, SearchBudget(_SELECTING, clock))
         known = {name: each for name, each in self._known.items() if classes.get(name) is each[0]}
         try:
-            for name, each in classes.items() if pools else ():
+            for name in sorted(classes, key=known.__contains__) if pools else ():
+                each = classes[name]
                 if each.group is None and each.selectors and (name not in known or known[name][1] is not pools):
                     members = ClassMembers(each, selectors)
                     devices = (d for pool in pools.values() for origin in pool.newest for d in origin.devices)
@@ -133,13 +137,16 @@ class OfPods:
 
     def __call__(self, look: Look) -> Iterator[Problem]:
         """One for each such pod."""
+        advised: Counter[str] = Counter()
         for pod in look.snapshot.pods.values():
             look.pause()
             if state_of_pod(pod) is not PodState.PENDING:
                 continue
             found = claims_of(pod, look.snapshot)
             if isinstance(found, Blocked) and found.reason.cause in BLOCKED_FOR_LONG:
-                told = self._advise(pod, look.snapshot) or f"kubectl dra explain {pod.name} -n {pod.namespace}"
+                advised[pod.namespace] += 1
+                told = self._advise(pod, look.snapshot) if advised[pod.namespace] <= _ADVISED else ""
+                told = told or f"kubectl dra explain {pod.name} -n {pod.namespace}"
                 cost = "the pod fits on no node"
                 yield Problem("missing", PODS.kind, pod.key, found.reason.in_words(), cost, told, pod.created)
 
@@ -226,5 +233,5 @@ class OfSchedulers:
         if most > _MOST_IN_BURST:
             text = "a rejected pod is tried again and again within seconds: rejected pods have no backoff"
             told = "turn the gate SchedulerPopFromBackoffQ off (config/scheduler.yaml)"
-            cost = "tries that end in vain delay the pods behind them"
+            cost = "these tries find nothing, and other pods wait meanwhile"
             yield Problem("scheduler-settings", SCHEDULER, _ANY_SCHEDULER, text, cost, told)

@@ -33,7 +33,7 @@ _SECONDS: Final = 10.0
 """Between two looks in the background, at least."""
 
 _SHARE: Final = 20
-"""After a look, so many times its length is without one: looks at a large cluster take a twentieth of a core."""
+"""The pause after a look, in times of the look's length: looks at a large cluster take a twentieth of a core."""
 
 CELLS: Final = {"age": duration}
 """How the text shows columns that JSON has in another form."""
@@ -160,18 +160,18 @@ class ProblemsKeeper(BackgroundTask):
     Args:
         state: the cluster. While it is not known, there is nothing to look at.
         found: remembers them.
-        pause: verbs go first.
+        pauses: makes for each look the function with which it lets verbs go first.
         off_loop: where a look is taken.
         clock: seconds, from any point.
         tell: writes an Event on a pod.
-        asked: a process whose scheduler asks about no pod tells nobody: another replica does.
+        asked: knows whether a scheduler asks this process. Otherwise another replica writes the Events.
     """
 
     def __init__(
         self,
         state: ClusterState,
         found: Problems,
-        pause: Callable[[], None],
+        pauses: Callable[[], Callable[[], None]],
         off_loop: Offload,
         clock: Callable[[], float],
         tell: Callable[[Pod, Note], None],
@@ -179,7 +179,7 @@ class ProblemsKeeper(BackgroundTask):
     ) -> None:
         self._state = state
         self._found = found
-        self._pause = pause
+        self._pauses = pauses
         self._off_loop = off_loop
         self._clock = clock
         self._tell = tell
@@ -192,7 +192,7 @@ class ProblemsKeeper(BackgroundTask):
         if self._state.not_ready or self._clock() < self._next:
             return
         snapshot, started = self._state.snapshot, self._clock()
-        known = await self._off_loop(partial(self._found.look, snapshot, self._pause))
+        known = await self._off_loop(partial(self._found.look, snapshot, self._pauses()))
         ended = self._clock()
         self._next = ended + max(_SECONDS, _SHARE * (ended - started))
         if self._asked.schedulers:

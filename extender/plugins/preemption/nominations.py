@@ -259,12 +259,7 @@ def _is_in_vain(pod: Pod, keeping: Keeping, snapshot: Snapshot) -> bool:
     if node is None or rejection(pod.requirements, node):
         return False
     devices = frozenset(keeping.devices)
-    return _are_published(devices, snapshot) and not _is_overtaken(pod, devices, snapshot)
-
-
-def _are_published(devices: frozenset[DeviceId], snapshot: Snapshot) -> bool:
-    pools = (snapshot.inventory.pools.get(pool) for pool in {device.pool_id for device in devices})
-    return devices <= {device.id for pool in pools if pool for part in pool.newest for device in part.devices}
+    return len(snapshot.inventory.published(devices)) == len(devices) and not _is_overtaken(pod, devices, snapshot)
 
 
 def _is_overtaken(pod: Pod, devices: frozenset[DeviceId], snapshot: Snapshot) -> bool:

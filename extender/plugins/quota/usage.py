@@ -11,7 +11,6 @@ from allocator import (
     ClassMembers,
     Device,
     DeviceClass,
-    DeviceId,
     DeviceRequest,
     DeviceResult,
     Inventory,
@@ -91,9 +90,10 @@ class LimitMeter:
         """The devices of the limit's class, and how they are published. Administrative access takes nothing."""
         for spec, allocation in taken:
             classes = _classes(spec) if limit.device_class else {}
-            for result in allocation.results:
-                if not result.admin_access and classes.get(result.request, "") == limit.device_class:
-                    yield result, _published(self.inventory, result.device)
+            of_class = (each for each in allocation.results if classes.get(each.request, "") == limit.device_class)
+            counted = [each for each in of_class if not each.admin_access]
+            devices = self.inventory.published({each.device for each in counted})
+            yield from ((each, devices.get(each.device)) for each in counted)
 
     def _amounts(self, limit: DeviceLimit, result: DeviceResult, device: Device | None) -> Amounts:
         found = {DEVICES: _ONE} if DEVICES in limit.hard else {}
@@ -172,12 +172,6 @@ def _most_devices(limit: DeviceLimit, way: DeviceRequest) -> int:
 def _classes(spec: ClaimSpec) -> Mapping[str, str]:
     """The device class of each alternative, by the alternative's name in results."""
     return {request.label(way): way.device_class for request in spec.requests for way in request.alternatives}
-
-
-def _published(inventory: Inventory, wanted: DeviceId) -> Device | None:
-    pool = inventory.pools.get(wanted.pool_id)
-    slices = () if pool is None else pool.newest
-    return next((device for each in slices for device in each.devices if device.id == wanted), None)
 
 
 def _qualified(amounts: Mapping[str, Quantity], driver: str) -> Mapping[str, Quantity]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator import Device, DeviceId, Selectors
+from allocator import Selectors
 from allocator.audit import Finding, SecondEngine, SecondLook, SecondOpinion
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
@@ -68,12 +68,8 @@ class SecondLooks:
                 return
             with self._turns.of(claim.claim.namespace):
                 self._until = self._clock() + EVALUATION_SECONDS
-                looks = list(self._opinion.looks(claim.claim, snapshot.classes, lambda key: published(key, snapshot)))
+                allocation = claim.claim.allocation
+                wanted = {each.device for each in allocation.results} if allocation is not None else set()
+                devices = snapshot.inventory.published(wanted)
+                looks = list(self._opinion.looks(claim.claim, snapshot.classes, devices.get))
             yield claim, looks
-
-
-def published(key: DeviceId, snapshot: Snapshot) -> Device | None:
-    """The device of an id in the newest generation of its pool; None if it is not published."""
-    pool = snapshot.inventory.pools.get(key.pool_id)
-    devices = () if pool is None else (device for each in pool.newest for device in each.devices)
-    return next((device for device in devices if device.id == key), None)

@@ -16,6 +16,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
+from extender.kube.api import ObjectKey
 from extender.plugins.second_opinion.disagreements import Disagreements
 from extender.plugins.second_opinion.looks import SecondLooks
 from extender.tools.fairness.fair_memory import FairMemory
@@ -91,19 +92,23 @@ class SecondOpinions(BackgroundTask):
         if self._state.not_ready or began < self._again:
             return
         snapshot = self._state.snapshot
-        self._find(snapshot)
-        self._disagreements.forget_gone(snapshot)
-        claims = [claim for uid in self._waiting if (claim := snapshot.claim(uid)) is not None]
-        if claims:
-            self._tell(await self._off_loop(partial(self._looked, claims, snapshot)))
-        for uid in [uid for uid in self._waiting if snapshot.claim(uid) is None]:
-            self._waiting.pop(uid)
-        self._again = self._clock() + max(1.0, (self._clock() - began) / SHARE if claims else 0.0)
-
-    def _find(self, snapshot: Snapshot) -> None:
-        """Let the claims wait whose allocations have appeared."""
         keys = None if self._version is None else self._state.since(self._version).keys(Topic.CLAIM)
         self._version = snapshot.version
+        self._disagreements.forget_gone(snapshot)
+        looked = await self._off_loop(partial(self._turn, keys, snapshot))
+        self._tell(looked)
+        self._again = self._clock() + max(1.0, (self._clock() - began) / SHARE if looked else 0.0)
+
+    def _turn(self, keys: Iterable[ObjectKey] | None, snapshot: Snapshot) -> _Looked:
+        """Find new allocations, and look at some of those that wait. At first, all claims are compared."""
+        self._find(keys, snapshot)
+        for uid in [uid for uid in self._waiting if snapshot.claim(uid) is None]:
+            self._waiting.pop(uid)
+        claims = [claim for uid in self._waiting if (claim := snapshot.claim(uid)) is not None]
+        return self._looked(claims, snapshot) if claims else []
+
+    def _find(self, keys: Iterable[ObjectKey] | None, snapshot: Snapshot) -> None:
+        """Let the claims wait whose allocations have appeared; ``keys``: those that have changed, None: not known."""
         for key in sorted(snapshot.claims) if keys is None else keys:
             claim = snapshot.claims.get(key)
             if claim is not None and claim.claim.allocation is not None:

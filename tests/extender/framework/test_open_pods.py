@@ -20,6 +20,12 @@ from tests.kit.virtualtime import elapse, in_virtual_time, run
 
 VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 SOON = 0.05
+
+
+def waits_end() -> float:
+    return asyncio.get_running_loop().time() + MOST_SECONDS
+
+
 NOBODY = frozenset[str]().__contains__
 
 
@@ -224,7 +230,7 @@ async def test_nobody_waits_for_devices_of_a_pod_whose_controller_may_take_secon
     asked = claim("p", request("r", device_class=device_class))
     turns = OpenPods(state_of([GPU, negotiated_class(), before, now, asked, claim("q")]), NOBODY)
     turns.add(parsed(before))
-    await turns.wait_for_devices(parsed(now), Merits("a", [Merit(free=0.0)], [0]), POLICIES["first-fit"])
+    await turns.wait_for_devices(parsed(now), Merits("a", [Merit(free=0.0)], [0]), POLICIES["first-fit"], waits_end())
     assert asyncio.get_running_loop().time() == pytest.approx(expected, abs=0.003)
 
 
@@ -240,8 +246,20 @@ async def test_where_few_devices_are_left_one_pod_alone_may_be_open(before: str,
     for each in before:
         turns.add(parsed(pod(each, each)))
     loop.call_later(SOON, binding.add, "uid-a")
-    await turns.wait_for_devices(parsed(pod("now", "now")), Merits("n", [Merit(free=free)], [0]), POLICIES["first-fit"])
+    await turns.wait_for_devices(
+        parsed(pod("now", "now")), Merits("n", [Merit(free=free)], [0]), POLICIES["first-fit"], waits_end()
+    )
     assert loop.time() == pytest.approx(expected, abs=0.01)
+
+
+@in_virtual_time
+async def test_all_waits_of_a_call_together_take_the_longest_time() -> None:
+    turns, loop = OpenPods(state_of([GPU, *pods("a", "b", "now")]), NOBODY), asyncio.get_running_loop()
+    until, merits = waits_end(), Merits("n", [Merit(free=0.0)], [0])
+    for each in "ab":
+        turns.add(parsed(pod(each, each)))
+        await turns.wait_for_devices(parsed(pod("now", "now")), merits, POLICIES["first-fit"], until)
+    assert loop.time() == pytest.approx(MOST_SECONDS, abs=0.003)
 
 
 # --- shares by namespace ------------------------------------------------------------------------------------

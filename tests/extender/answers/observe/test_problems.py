@@ -1,6 +1,6 @@
 """Problems: what is found of each cause, since when, for whom, and within which bounds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -208,6 +208,7 @@ def test_a_namespace_with_many_problems_takes_no_room_from_others() -> None:
     other["metadata"]["namespace"] = "other"
     found = Cluster.of(*ROOM, other, *many).extender().overview.found_problems()
     assert len(found) == MOST_PROBLEMS
+    assert sum(each.problem.advice.startswith("create ResourceClaim ns/gone") for each in found) <= 64
     assert ObjectKey("other", "alone") in {each.problem.key for each in found}
 
 
@@ -222,7 +223,13 @@ async def test_pods_and_claims_are_told_once_and_only_by_a_process_that_is_asked
     overview, time = extender.overview, [0.0]
     asked = extender.service.background.asked
     found = overview.problems
-    keeper = ProblemsKeeper(overview.state, found, lambda: None, at_once, lambda: time[0], tell, asked)
+    pauses: list[Callable[[], None]] = []
+
+    def pause() -> Callable[[], None]:
+        pauses.append(lambda: None)
+        return pauses[-1]
+
+    keeper = ProblemsKeeper(overview.state, found, pause, at_once, lambda: time[0], tell, asked)
     await keeper.tick()
     assert told == []
     asked.schedulers["dra-scheduler"] = None
@@ -235,3 +242,4 @@ async def test_pods_and_claims_are_told_once_and_only_by_a_process_that_is_asked
         ("ns/q", EVENT, False),
         ("ns/held", EVENT, True),
     ]
+    assert len(pauses) == 3, "each look lets verbs go first"
