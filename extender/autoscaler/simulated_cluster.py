@@ -36,8 +36,9 @@ from allocator.reason import Cause
 from allocator.search import SearchBudget, TimedSelectors
 from extender.cluster.consumers import consumer_of
 from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.extended_resources import RequestingContainer
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import Pod, RequestingContainer
+from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver

@@ -14,7 +14,8 @@ from allocator import MAX_RESULTS, AllocationMode, Claim, DeviceClass, DeviceReq
 from allocator.model.validation import is_whole
 from allocator.tools import Fields, ObjectReader, shown
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.pods import IMPLICIT_PREFIX, Pod, asked
+from extender.cluster.objects.extended_resources import IMPLICIT_PREFIX, MARKER, asked
+from extender.cluster.objects.pods import Pod
 
 _TERMINATING: Final = "Terminating"
 _BEST_EFFORT: Final = "BestEffort"
@@ -281,10 +282,11 @@ def claim_charges(claim: Claim, extended: Extended, of_pod: Charges = NOTHING) -
 
 
 def pod_charges(pod: Pod) -> Charges:
-    """What a pod is charged for: its extended resources, at their peak; nothing once it has finished."""
+    """What a pod is charged for: its extended resources and the marker, at their peak; nothing once it has finished."""
     if pod.is_finished:
         return NOTHING
-    return {f"{REQUESTS}{name}": Quantity(nano) for name, nano in asked(pod.containers).items()}
+    charges = {f"{REQUESTS}{name}": Quantity(nano) for name, nano in asked(pod.containers).items()}
+    return charges if pod.marker is None else {**charges, f"{REQUESTS}{MARKER}": Quantity(pod.marker)}
 
 
 def charged_before(claim: ClaimObject, pod: Pod | None, special: Iterable[ClaimObject]) -> Charges:

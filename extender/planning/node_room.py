@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from extender.cluster.objects.extended_resources import asked
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pod_conditions import HostPort
-from extender.cluster.objects.pods import Pod, asked, is_extended
+from extender.cluster.objects.pods import Pod, is_extended
 from extender.cluster.resources import NONE, Amounts, added, counted
 
 _PODS: Final = "pods"

@@ -32,8 +32,9 @@ from allocator.tools import meant_by, nearest_attribute
 from extender.answers.explain.device_survey import Survey
 from extender.answers.explain.holders import MAX_NAMED, Holders, in_words, users
 from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.extended_resources import ExtendedRequest, RequestingContainer
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import ExtendedRequest, Pod, RequestingContainer
+from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims import is_protected
 from extender.framework.pods.claims import PodClaims

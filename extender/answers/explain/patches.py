@@ -17,7 +17,8 @@ from allocator.tools import JSON
 from extender.answers.explain.pod_claims import targets_of
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.pods import Pod, RequestingContainer
+from extender.cluster.objects.extended_resources import RequestingContainer
+from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.planning.changes import ProposedChange
 

@@ -14,6 +14,14 @@ from allocator import DeviceId, DeviceTaint, NodeSelector, Quantity, Toleration
 from allocator.checks import BLOCKING_EFFECTS
 from allocator.model.json import read_node_selector, read_taint, read_tolerations
 from allocator.tools import Fields, ObjectReader, Recent, shown
+from extender.cluster.objects.extended_resources import (
+    IMPLICIT_PREFIX,
+    MARKER,
+    ExtendedClaim,
+    ExtendedRequest,
+    RequestingContainer,
+    RequestMapping,
+)
 from extender.cluster.objects.pod_conditions import NO_CONDITIONS, PodConditions, read_pod_conditions
 from extender.cluster.objects.unmodeled_conditions import unmodeled_conditions, uses_volumes
 from extender.cluster.resources import (
@@ -191,64 +199,6 @@ def read_membership(annotations: Mapping[str, str], pod_group: str) -> Membershi
     return Membership(name, int(size), annotations.get(GROUP_TOPOLOGY, ""))
 
 
-IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
-"""Prefix of an extended resource that names a device class (KEP-5004)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExtendedRequest:
-    """A container's request for an extended resource.
-
-    Attributes:
-        index: position in the sorted names of all resources that the container requests, with cpu and memory.
-    """
-
-    index: int
-    resource: str
-    amount: Quantity
-
-
-@dataclass(frozen=True, slots=True)
-class RequestingContainer:
-    """A container that requests extended resources.
-
-    Attributes:
-        index: position in all containers of the pod, init containers first.
-        is_init: it is an init container.
-        restarts: its restartPolicy is Always, so as an init container it is a sidecar.
-    """
-
-    index: int
-    name: str
-    requests: tuple[ExtendedRequest, ...]
-    is_init: bool = False
-    restarts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RequestMapping:
-    """A container gets the devices of a request of the special claim for one of its extended resources."""
-
-    container: str
-    resource: str
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExtendedClaim:
-    """``status.extendedResourceClaimStatus``: the special claim, and which container gets which request."""
-
-    claim_name: str
-    mappings: tuple[RequestMapping, ...] = ()
-
-    def as_json(self) -> dict[str, object]:
-        """The field's JSON."""
-        mappings = [
-            {"containerName": m.container, "resourceName": m.resource, "requestName": m.request} for m in self.mappings
-        ]
-        return {"resourceClaimName": self.claim_name, "requestMappings": mappings}
-
-
 def read_extended_claim(status: Fields) -> ExtendedClaim | None:
     """The special claim in the status of a pod; None if there is none."""
     fields = status.child_or_none("extendedResourceClaimStatus")
@@ -272,15 +222,6 @@ def read_containers(init: Sequence[Fields], main: Sequence[Fields]) -> tuple[Req
             restarts = fields.text("restartPolicy") == "Always"
             found.append(RequestingContainer(index, fields.text("name"), requests, index < len(init), restarts))
     return tuple(found)
-
-
-def asked(containers: Iterable[RequestingContainer]) -> Mapping[str, int]:
-    """The amount of each extended resource that containers of a pod need at their peak, in nano units, by name."""
-    needs = (
-        ContainerNeeds({own.resource: own.amount.nano for own in each.requests}, each.is_init, each.restarts)
-        for each in containers
-    )
-    return dict(sorted(peak(needs).items()))
 
 
 def _extended_requests(resources: Fields) -> tuple[ExtendedRequest, ...]:
@@ -313,10 +254,26 @@ def _quantity(fields: Fields, mapping: str, name: str) -> Quantity:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether this is an extended resource: its domain is not Kubernetes' own, or it names a device class."""
+    """Whether this is an extended resource: its domain is not Kubernetes' own, or it names a device class.
+
+    The marker is none: it stands for no device.
+    """
     if resource.startswith(IMPLICIT_PREFIX):
         return True
-    return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+    is_foreign = "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")
+    return is_foreign and resource != MARKER
+
+
+def _read_marker(init: Sequence[Fields], main: Sequence[Fields]) -> int | None:
+    """How much of the marker the containers request at their peak, in nano units; None if none names it."""
+    needs = []
+    for index, fields in enumerate([*init, *main]):
+        resources = fields.child("resources")
+        named = next((each for each in ("requests", "limits") if MARKER in resources.mapping(each)), "")
+        if named:
+            amount = _quantity(resources, named, MARKER).nano
+            needs.append(ContainerNeeds({MARKER: amount}, index < len(init), fields.text("restartPolicy") == "Always"))
+    return peak(needs).get(MARKER, 0) if needs else None
 
 
 CORDON: Final = DeviceTaint("node.kubernetes.io/unschedulable", "NoSchedule")
@@ -413,6 +370,7 @@ class Pod:
         claims: in the order of ``spec.resourceClaims``.
         claim_statuses: name in ``spec.resourceClaims`` to the name of its claim; None: no claim is needed.
         containers: those that request extended resources.
+        marker: how much of the resource `MARKER` it requests, in nano units; None: it does not name it.
         has_started: kubelet has made its sandbox, so it had its claims then.
         started: when it began to run; empty if that is not known.
         may_preempt: its ``preemptionPolicy`` is not "Never".
@@ -444,6 +402,7 @@ class Pod:
     claim_statuses: Mapping[str, str | None] = field(default_factory=dict)
     extended_claim: ExtendedClaim | None = None
     containers: tuple[RequestingContainer, ...] = ()
+    marker: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
     has_started: bool = False
@@ -526,6 +485,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         claim_statuses=dict(map(_claim_status, status.children("resourceClaimStatuses"))),
         extended_claim=read_extended_claim(status),
         containers=of_spec.containers,
+        marker=of_spec.marker,
         labels=_short(metadata.text_mapping("labels")),
         created=reader.created,
         has_started=has_started(phase, conditions),
@@ -562,6 +522,7 @@ class _OfSpec(NamedTuple):
 
     claims: tuple[PodClaim, ...]
     containers: tuple[RequestingContainer, ...]
+    marker: int | None
     has_volumes: bool
     requirements: NodeRequirements
     gates: tuple[str, ...]
@@ -603,6 +564,7 @@ def _read_spec(spec: Fields) -> _OfSpec:
     return _OfSpec(
         claims=tuple(map(read_pod_claim, claims)),
         containers=read_containers(init, main),
+        marker=_read_marker(init, main),
         has_volumes=has_volumes,
         requirements=read_requirements(spec),
         gates=tuple(each.required_text("name") for each in gates),

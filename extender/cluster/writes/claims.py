@@ -19,7 +19,8 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import own_consumer
 from extender.cluster.controller_marks import asks_to_deallocate
 from extender.cluster.objects.claims import CONFIRMED, MARK, TAKING, ClaimObject, parse_claim_object, without_managers
-from extender.cluster.objects.pods import ExtendedClaim, Pod
+from extender.cluster.objects.extended_resources import ExtendedClaim
+from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.pods import ATTEMPTS, changed_by_others, patch_status, pod_of
 from extender.kube.api import (
     Api,

@@ -13,8 +13,9 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import group_of
 from extender.cluster.double_allocations import DoubleAllocations, double_allocation
 from extender.cluster.objects.claims import ClaimObject, is_immediate
+from extender.cluster.objects.extended_resources import ExtendedClaim
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import ExtendedClaim, Pod
+from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims import Reservation, is_reserved

@@ -8,7 +8,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from allocator import AllocationMode, ClaimSpec, ClaimTemplate, DeviceRequest, Quantity
-from extender.cluster.objects.pods import Pod, PodClaim, asked
+from extender.cluster.objects.extended_resources import asked
+from extender.cluster.objects.pods import Pod, PodClaim
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decision_log import DecisionEntry
 from extender.framework.pod_and_claim_states import PodState, state_of_pod

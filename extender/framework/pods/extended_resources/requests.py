@@ -27,7 +27,8 @@ from allocator import (
 )
 from allocator.reason import Cause, request_noun
 from extender.cluster.objects.claims import SPECIAL, ClaimObject
-from extender.cluster.objects.pods import ExtendedRequest, Pod, RequestingContainer, RequestMapping
+from extender.cluster.objects.extended_resources import ExtendedRequest, RequestingContainer, RequestMapping
+from extender.cluster.objects.pods import Pod
 
 _ONE: Final = Quantity.from_int(1).nano
 

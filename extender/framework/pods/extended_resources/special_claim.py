@@ -12,8 +12,9 @@ from allocator.reason import Cause
 from extender.cluster.consumers import is_in_use
 from extender.cluster.double_allocations import double_allocation
 from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.extended_resources import IMPLICIT_PREFIX, ExtendedClaim
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import IMPLICIT_PREFIX, ExtendedClaim, Pod
+from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
 

@@ -13,7 +13,8 @@ import allocator
 import extender
 from allocator import Quantity
 from extender import Cluster, ManifestsError, Placement, UnknownPodError, UnreadableFilesError
-from extender.cluster.objects.pods import asked, parse_pod
+from extender.cluster.objects.extended_resources import asked
+from extender.cluster.objects.pods import parse_pod
 from extender.config.sources import load
 from tests.extender.answers.explain.scenes import with_spec
 from tests.kit.clusters import DRIVER, GPU, Object, claim, claim_template, device_class, local_slice, node, pod, request

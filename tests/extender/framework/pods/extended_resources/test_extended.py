@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.objects.pods import Pod, RequestMapping, parse_pod
+from extender.cluster.objects.extended_resources import RequestMapping
+from extender.cluster.objects.pods import Pod, parse_pod
 from extender.framework.pods.extended_resources.requests import DemandError, demand, wanted
 from tests.kit.clusters import pod
 
