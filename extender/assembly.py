@@ -76,6 +76,7 @@ from extender.plugins.second_opinion.disagreements import Disagreements
 from extender.plugins.table import PLUGINS
 from extender.tools.intake import Budget
 from extender.tools.offload import Offload, in_thread
+from extender.tools.verb_priority import VerbPriority
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
     from extender.cluster.live import LiveCluster
@@ -93,6 +94,8 @@ class Surroundings:
         budget: of memory for what comes from outside.
         catalog: what nodes of a group bring that do not exist yet.
         has_schedulers: schedulers follow the cluster, so a pod that is woken is tried again. Otherwise none is woken.
+        verb_priority: knows when verbs run.
+        in_background: where searches of background tasks run; None: where all searches run.
     """
 
     live: "LiveCluster | None" = None
@@ -102,6 +105,8 @@ class Surroundings:
     budget: Budget = field(default_factory=Budget)
     catalog: Catalog = field(default_factory=Catalog)
     has_schedulers: bool = True
+    verb_priority: VerbPriority = field(default_factory=VerbPriority)
+    in_background: Offload | None = None
 
 
 ALONE: Final = Surroundings()
@@ -178,6 +183,7 @@ def make_extender(
         registry=metrics.registry,
         settings=settings,
         off_loop=off_loop,
+        in_background=around.in_background or off_loop,
         replica=f"{socket.gethostname()}_{secrets.token_hex(8)}",
         has_schedulers=around.has_schedulers,
     )
@@ -190,8 +196,8 @@ def make_extender(
         handle.background.tasks.extend(tasks(handle))
     handle.background.tasks.extend(overview.keepers(tell, asked))
     metrics.registry.register(ClusterMetrics(overview))
-    service = Service(handle, metrics, overview.verb_priority.offload(off_loop))
-    pinned, immediate = PinnedClaims(binder.claims), ImmediateClaims(state, decider, binder, off_loop)
+    service = Service(handle, metrics, overview.verb_priority, off_loop)
+    pinned, immediate = PinnedClaims(binder.claims, off_loop), ImmediateClaims(state, decider, binder, off_loop)
     return Extender(service, overview, explanations, negotiation, pinned, immediate)
 
 
@@ -295,4 +301,5 @@ def make_overview(
         around.live,
         schedulers,
         off_loop,
+        verb_priority=around.verb_priority,
     )

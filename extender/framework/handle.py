@@ -38,7 +38,8 @@ class Handle:
         tell: writes an Event on a pod.
         registry: has the metrics of all features.
         settings: of all features.
-        off_loop: where searches run.
+        off_loop: where searches run that a call waits for.
+        in_background: where searches of tasks run. They give way to verbs.
         replica: a name that only this replica has.
         has_schedulers: schedulers follow the cluster, so a pod that is woken is tried again.
     """
@@ -52,6 +53,7 @@ class Handle:
     registry: CollectorRegistry
     settings: Settings
     off_loop: Offload
+    in_background: Offload
     replica: str
     has_schedulers: bool
 

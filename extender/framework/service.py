@@ -33,6 +33,7 @@ from extender.kube.resources import RESOURCES
 from extender.tools.fairness.waiting_budget import WaitingBudget
 from extender.tools.faults import Faults, RefusedError
 from extender.tools.offload import Offload, in_thread
+from extender.tools.verb_priority import VerbPriority
 
 _SOLVING_SHARE = 0.8
 """The share of a verb's time for the search. The rest is for reading, writing and the change between threads."""
@@ -56,10 +57,11 @@ class Service:
         handle: knows the cluster that is decided about. Its background tasks are told of what filter has answered; the
             caller must run them.
         metrics: count what the verbs answer.
+        verbs: is told when verbs run.
         off_loop: where verbs are solved.
     """
 
-    def __init__(self, handle: Handle, metrics: Metrics, off_loop: Offload = in_thread) -> None:
+    def __init__(self, handle: Handle, metrics: Metrics, verbs: VerbPriority, off_loop: Offload = in_thread) -> None:
         scheduling = handle.settings.scheduling
         self.state, self.solver = handle.state, handle.solver
         self._kept, self._decider = handle.kept, handle.decider
@@ -69,6 +71,7 @@ class Service:
         self.metrics = metrics
         self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
         self._most = scheduling.most_nodes
+        self._verbs = verbs
         self._off_loop = off_loop
         self._decisions = DecisionStore()
         self._open_pods = OpenPods(self.state, self.binder.has_decided)
@@ -134,22 +137,23 @@ class Service:
         if not pod.needs_devices:
             self._decisions.keep(Decision(pod, Merits()))
             return FilterResult(args.names)
-        solver = self._for_call()
-        await self._first_sync()
-        await self._open_pods.wait_for_volumes(pod)
-        snapshot, result = await self._decided(args, solver)
-        is_real = not self.state.is_made_up(pod)
-        if is_real and result.is_blocked:
-            snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
-        until = asyncio.get_running_loop().time() + MOST_SECONDS
-        while is_real and await self._is_overtaken(pod, result, until):
+        with self._verbs.verb():
+            solver = self._for_call()
+            await self._first_sync()
+            await self._open_pods.wait_for_volumes(pod)
             snapshot, result = await self._decided(args, solver)
-        self._note(args, result)
-        if is_real:
-            if result.passed:
-                self._open_pods.add(pod)
-            self.background.note(args, result, snapshot)
-        return result
+            is_real = not self.state.is_made_up(pod)
+            if is_real and result.is_blocked:
+                snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
+            until = asyncio.get_running_loop().time() + MOST_SECONDS
+            while is_real and await self._is_overtaken(pod, result, until):
+                snapshot, result = await self._decided(args, solver)
+            self._note(args, result)
+            if is_real:
+                if result.passed:
+                    self._open_pods.add(pod)
+                self.background.note(args, result, snapshot)
+            return result
 
     async def _first_sync(self) -> None:
         """Wait while this process starts. Its scheduler would try a pod that is refused only after a longer backoff."""
@@ -204,16 +208,17 @@ class Service:
         Raises:
             RefusedError, TimeoutError, InvalidObjectError: as `filter`.
         """
-        policy = policy_of(args.pod, self.solver.policy)
-        if policy is None or not args.pod.needs_devices:
-            return await self._scores_without_devices(args)
-        known = self._decisions.of(args.pod.uid)
-        merits = known.merits if known and known.merits else None
-        if merits is None:
-            result = await self._filtered(args, self.state.known(), self._for_call())
-            self._note(args, result)
-            merits = result.merits
-        return score_nodes(args.names, merits, policy)
+        with self._verbs.verb():
+            policy = policy_of(args.pod, self.solver.policy)
+            if policy is None or not args.pod.needs_devices:
+                return await self._scores_without_devices(args)
+            known = self._decisions.of(args.pod.uid)
+            merits = known.merits if known and known.merits else None
+            if merits is None:
+                result = await self._filtered(args, self.state.known(), self._for_call())
+                self._note(args, result)
+                merits = result.merits
+            return score_nodes(args.names, merits, policy)
 
     async def _scores_without_devices(self, args: FilterArgs) -> Sequence[int]:
         """Scores for a pod without devices: its CPU may keep other pods from devices."""
@@ -232,13 +237,14 @@ class Service:
         """
         if not args.pod.needs_devices:
             return args.victims
-        pod, solver = refreshed(args.pod, self.state.known()), self._for_call()
-        if is_there := not self.state.is_made_up(pod):
-            await self.background.before_preempt(pod, args.victims, self.state.snapshot)
-        snapshot = self.state.known()
-        pod = refreshed(args.pod, snapshot)
-        found = await self._off_loop(partial(solver.plugins.post_filter, pod, args.victims, snapshot, solver))
-        return await self.background.allowed(pod, found) if is_there else found
+        with self._verbs.verb():
+            pod, solver = refreshed(args.pod, self.state.known()), self._for_call()
+            if is_there := not self.state.is_made_up(pod):
+                await self.background.before_preempt(pod, args.victims, self.state.snapshot)
+            snapshot = self.state.known()
+            pod = refreshed(args.pod, snapshot)
+            found = await self._off_loop(partial(solver.plugins.post_filter, pod, args.victims, snapshot, solver))
+            return await self.background.allowed(pod, found) if is_there else found
 
     async def bind(self, args: BindArgs) -> None:
         """Allocate, reserve and bind; see `extender.framework.bind.bind`.
@@ -246,6 +252,7 @@ class Service:
         Raises:
             RefusedError: the pod is not bound, and why.
         """
+        self._verbs.note_asked()
         known, key = self._decisions.of(args.uid), ObjectKey(args.namespace, args.name)
         try:
             await self.binder.bind(key, args.uid, args.node, seen=known.pod if known else None)

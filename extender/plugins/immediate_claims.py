@@ -102,7 +102,7 @@ class ImmediateClaims:
         node = await self.off_loop(partial(best_node, pod, names, self.state.snapshot, self.decider))
         there, until = replace(pod, node_name=node), claims.until()
         try:
-            await claims.allocate(there, await claims.plan(there, until), until)
+            await claims.allocate(there, await claims.plan(there, until, self.off_loop), until)
         finally:
             self.state.give_up(there)  # a stand-in takes nothing of its node
 
@@ -351,6 +351,6 @@ def _version(claim: ClaimObject) -> str:
 
 def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     """The background task for immediate claims."""
-    claims = ImmediateClaims(handle.state, handle.decider, handle.binder, handle.off_loop)
+    claims = ImmediateClaims(handle.state, handle.decider, handle.binder, handle.in_background)
     lease = handle.lease(IMMEDIATE_CLAIMS)
     return [ImmediateAllocation(handle.state, claims, lease, handle.solver, handle.tell, handle.now)]

@@ -41,6 +41,7 @@ from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import no_attempt
 from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.offload import Offload, in_thread
 
 logger = structlog.get_logger()
 
@@ -51,9 +52,11 @@ class PinnedClaims:
 
     Attributes:
         claims: allocates them.
+        off_loop: where devices are searched.
     """
 
     claims: ClaimAllocator
+    off_loop: Offload = in_thread
 
     @property
     def api(self) -> Api:
@@ -90,7 +93,7 @@ class PinnedClaims:
         Devices for extended resources are not allocated: kubelet does not wait for them.
         """
         try:
-            return await self.claims.plan(replace(pod, containers=()), until)
+            return await self.claims.plan(replace(pod, containers=()), until, self.off_loop)
         except BindError:
             writer = self.claims.writer
             if not writer.state.not_ready:
@@ -284,5 +287,5 @@ def lacks_some(pod: Pod, snapshot: Snapshot) -> bool:
 
 def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     """The background task for pinned pods."""
-    claims, lease = PinnedClaims(handle.binder.claims), handle.lease(PINNED_PODS)
+    claims, lease = PinnedClaims(handle.binder.claims, handle.in_background), handle.lease(PINNED_PODS)
     return [PinnedPods(handle.state, claims, lease, handle.solver, handle.asked, handle.tell, handle.now)]

@@ -400,4 +400,4 @@ def _complete(answer: PoolAnswer, now: datetime) -> RawObject:
 
 def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     """The background task of ResourcePoolStatusRequests."""
-    return [PoolRequests(handle.state, handle.api, handle.clock, handle.now, handle.off_loop)]
+    return [PoolRequests(handle.state, handle.api, handle.clock, handle.now, handle.in_background)]

@@ -15,6 +15,8 @@ from typing import Any, Final, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
+from extender.tools.verb_priority import VerbPriority
+
 _T = TypeVar("_T")
 
 SHORT_SECONDS: Final = 0.005
@@ -23,9 +25,14 @@ SHORT_SECONDS: Final = 0.005
 SLICE_SECONDS: Final = 0.01
 """A turn of a longer search."""
 
+BACKGROUND_SECONDS: Final = 0.001
+"""A piece of background work: then it rests (`VerbPriority.rest`)."""
+
 MOST_THREADS: Final = 128
 """At the same time. Most of them wait for their turn, and a waiting thread costs almost nothing."""
 
+MOST_IN_BACKGROUND: Final = 32
+"""Threads of background work at the same time. They take no place of a verb's search."""
 
 _SWITCH_SECONDS: Final = 0.0005
 
@@ -145,33 +152,65 @@ class _Piece(threading.local):
     Attributes:
         until: the end of its time without a turn, or of its turn; infinite if the thread runs no search.
         is_long: the search has taken long, and has a turn now.
+        is_background: it is background work.
+        worked: the processor time of the thread when the piece of background work began.
+        rested: seconds for which the search has rested. They do not count as its time.
     """
 
     until: float = math.inf
     is_long: bool = False
+    is_background: bool = False
+    worked: float = 0.0
+    rested: float = 0.0
 
 
 class Searches:
     """Searches in threads. Threads share one interpreter, so long searches take turns: one runs at a time.
 
     A hard search delays other hard searches. It delays neither short ones nor the event loop, which would otherwise
-    wait for all computing threads each time it continues. A search takes its turn when it looks at the clock.
+    wait for all computing threads each time it continues. A search takes its turn when it looks at the clock, which it
+    does before each selector, and within a selector that is costly.
+
+    Background work has turns of its own, which are shorter, and rests between them. So all of it together has a share
+    of the interpreter at most while verbs are called, and verbs never wait for it.
+
+    Attributes:
+        verbs: says how long background work rests.
 
     Args:
         clock: seconds, from any point.
+        verbs: the same; None: one with this clock.
+        worked: the processor time of the current thread, in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        verbs: VerbPriority | None = None,
+        worked: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._now = clock
+        self.verbs = verbs or VerbPriority(clock)
+        self._worked = worked
         self._piece = _Piece()
-        self._long = Queue()
+        self._long, self._background = Queue(), Queue()
         self._threads = anyio.CapacityLimiter(MOST_THREADS)
+        self._background_threads = anyio.CapacityLimiter(MOST_IN_BACKGROUND)
+
+    @property
+    def waiting_in_background(self) -> int:
+        """How many background works wait for their turn."""
+        return len(self._background)
 
     def clock(self) -> float:
         """The time. A long search waits here for its turn; any other caller gets the time at once."""
         now, piece = self._now(), self._piece
         if now < piece.until:
-            return now
+            return now - piece.rested
+        if piece.is_background:
+            self._end_piece()
+            self._begin_piece()
+            return self._now() - piece.rested
         if not piece.is_long:
             self._long.enter()
             piece.is_long = True
@@ -187,6 +226,11 @@ class Searches:
         call = partial(self._run, work)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
 
+    async def in_background(self, work: Callable[[], _T]) -> _T:
+        """An `Offload` for background work."""
+        call = partial(self._run_in_background, work)
+        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._background_threads)
+
     def _run(self, work: Callable[[], _T]) -> _T:
         piece = self._piece
         piece.until = self._now() + SHORT_SECONDS
@@ -197,6 +241,30 @@ class Searches:
             if piece.is_long:
                 piece.is_long = False
                 self._long.leave()
+
+    def _run_in_background(self, work: Callable[[], _T]) -> _T:
+        piece = self._piece
+        piece.is_background = True
+        self._begin_piece()
+        piece.rested = 0.0
+        try:
+            return work()
+        finally:
+            self._end_piece()
+            piece.until, piece.is_background, piece.rested = math.inf, False, 0.0
+
+    def _begin_piece(self) -> None:
+        """Wait for a turn of background work, and rest in it."""
+        piece, before = self._piece, self._now()
+        self._background.enter()
+        self.verbs.rest()
+        now = self._now()
+        piece.rested += now - before
+        piece.until, piece.worked = now + BACKGROUND_SECONDS, self._worked()
+
+    def _end_piece(self) -> None:
+        self.verbs.spend(self._worked() - self._piece.worked)
+        self._background.leave()
 
 
 @contextmanager

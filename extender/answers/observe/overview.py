@@ -33,8 +33,9 @@ from extender.kube.resources import RESOURCES
 from extender.planning.kube_scheduler import no_attempt
 from extender.plugins.quota.limit_use import quota_use
 from extender.plugins.requeue.unserved import ToldPods
-from extender.tools.fairness.places import Places, VerbPriority
+from extender.tools.fairness.places import Places
 from extender.tools.offload import Offload, in_thread
+from extender.tools.verb_priority import VerbPriority
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
     from extender.cluster.live import LiveCluster

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 import uvloop
@@ -165,8 +165,8 @@ def _extender_over(
     cluster: ServedCluster, settings: Settings, catalog: Catalog, searches: Searches, tracing: Tracing = UNTRACED
 ) -> Extender:
     solver = make_solver(settings, searches.clock)
-    off_loop = tracing.off_loop(searches.in_thread)
-    around = surroundings_of(cluster, catalog)
+    off_loop, around = tracing.off_loop(searches.in_thread), surroundings_of(cluster, catalog)
+    around = replace(around, verb_priority=searches.verbs, in_background=searches.in_background)
     return make_extender(cluster.api, cluster.state, solver, settings, around=around, off_loop=off_loop)
 
 

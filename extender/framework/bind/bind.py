@@ -76,6 +76,7 @@ class Binder:
         off_loop: Offload = in_thread,
     ) -> None:
         self.plugins = plugins
+        self._off_loop = off_loop
         self._state = state
         self._writer = writer
         self._special = SpecialClaims(writer.api, state)
@@ -83,7 +84,7 @@ class Binder:
         self._solver = solver
         self.times = times
         self._reports = reports
-        self._planner = BindPlanner(state, solver, reports, off_loop, plugins, times.worked)
+        self._planner = BindPlanner(state, solver, reports, plugins, times.worked)
         self.late = self._planner.late
         self.claims = ClaimAllocator(writer, self._planner, reports, solver, times)
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
@@ -174,7 +175,7 @@ class Binder:
             pod = await self._writer.read_pod(key, uid)
         made: list[Reservation] = []
         try:
-            plan = await self._planner.plan(pod, node, made, until, foresees=True)
+            plan = await self._planner.plan(pod, node, made, until, self._off_loop, foresees=True)
             self._decided.add(uid)
             pod, revision = await self._write(pod, plan, made, until)
             pod = await self._ready(pod, plan, made, revision, until)

@@ -25,6 +25,7 @@ from extender.framework.bind.plan import BindPlan, BindPlanner, BindTimes, Repor
 from extender.framework.bind_errors import BindError, DoubleAllocationError, LapsedError, PluginRefusesError
 from extender.framework.decisions.solver import Solver
 from extender.kube.resources import CLAIMS
+from extender.tools.offload import Offload
 
 _KEPT: Final = 4096
 
@@ -61,13 +62,18 @@ class ClaimAllocator:
         """The names of those that `plan` waits for."""
         return self._planner.awaited(pod)
 
-    async def plan(self, pod: Pod, until: float) -> BindPlan:
+    async def plan(self, pod: Pod, until: float, off_loop: Offload) -> BindPlan:
         """What to write for the claims of a pod, or of a stand-in, on its node. New allocations are assumed.
+
+        Args:
+            pod: the pod, or the stand-in, with its node.
+            until: when the search ends, by the loop's clock.
+            off_loop: where devices are searched.
 
         Raises:
             BindError: the claims cannot be allocated for the node now.
         """
-        return await self._planner.plan(pod, pod.node_name, [], until)
+        return await self._planner.plan(pod, pod.node_name, [], until, off_loop)
 
     async def allocate(self, pod: Pod, plan: BindPlan, until: float) -> list[Reservation]:
         """Write the allocations of a plan, and check them; returns the reservations that may be written then.

@@ -115,7 +115,6 @@ class BindPlanner:
         state: ClusterState,
         solver: Solver,
         reports: Reports,
-        off_loop: Offload,
         plugins: Sequence[WaitingPlugin],
         worked: Callable[[], float],
     ) -> None:
@@ -123,7 +122,6 @@ class BindPlanner:
         self._solver = solver
         self._worked = worked
         self._double_allocations = reports.double_allocations
-        self._off_loop = off_loop
         self._plugins = plugins
         self.late = LateNodes(solver.clock)
 
@@ -132,7 +130,14 @@ class BindPlanner:
         return frozenset(name for each in self._plugins for name in each.awaited(pod))
 
     async def plan(
-        self, pod: Pod, node_name: str, made: list[Reservation], until: float, *, foresees: bool = False
+        self,
+        pod: Pod,
+        node_name: str,
+        made: list[Reservation],
+        until: float,
+        off_loop: Offload,
+        *,
+        foresees: bool = False,
     ) -> BindPlan:
         """What a bind is to write. From here on, the new allocations are assumed.
 
@@ -146,6 +151,7 @@ class BindPlanner:
             node_name: the node to bind it to.
             made: gets a claim whose allocation is void, because it is to be given back.
             until: when the search ends, by the loop's clock.
+            off_loop: where devices are searched.
             foresees: decide for claims that are not made yet by their templates (`Reservation.is_to_come`).
 
         Raises:
@@ -154,7 +160,7 @@ class BindPlanner:
         cycle, node = self._opened(pod, node_name, made, foresees=foresees)
         quickest = math.inf
         for _ in range(MOST_TRIES):
-            decided, seconds = await self._found(cycle, node, until, self._off_loop)
+            decided, seconds = await self._found(cycle, node, until, off_loop)
             quickest = min(quickest, seconds)
             before, now = cycle, self._state.snapshot
             reach = self._state.since(before.snapshot.version)

@@ -550,6 +550,6 @@ def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     state, writer, binder, metrics = handle.state, handle.writer, handle.binder, GangMetrics(handle.registry)
     nominator = Nominator(handle.api, handle.now)
     return [
-        Gangs(state, handle.decider, nominator, writer, binder.is_binding, metrics, handle.off_loop),
+        Gangs(state, handle.decider, nominator, writer, binder.is_binding, metrics, handle.in_background),
         GangsInPart(state, handle.tell, metrics, handle.asked, handle.clock),
     ]

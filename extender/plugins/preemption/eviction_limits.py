@@ -10,7 +10,8 @@ kube-scheduler chooses. Two things keep evictions from going on without end:
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from threading import Lock
@@ -201,10 +202,11 @@ class EvictionLimits:
         self._known: Recent[_OfNamespace] = Recent(MOST_NAMESPACES)
         self._planned: dict[str, _Planned] = {}
         self._lock = Lock()
+        self._now = 0.0
 
     def pause(self, pod: Pod, snapshot: Snapshot) -> float:
         """Seconds until a pod may evict others, whoever they are; 0: now. Choosing victims costs more than this."""
-        with self._lock:
+        with self._alone():
             paused = self._paused(pod.namespace, kind_of(pod, snapshot))
             found = paused or self._over_cap(pod, ((), 1), self._planned_for_others(pod))
         return 0.0 if found is None else found.seconds
@@ -213,7 +215,7 @@ class EvictionLimits:
         """Why these victims may not be evicted for a pod now; None if they may. The snapshot has their claims."""
         kind = kind_of(pod, snapshot)
         kinds = self._kinds_of_victims(pod, kind, (option,), snapshot)
-        with self._lock:
+        with self._alone():
             return self._refusals(pod, kind, (option,), kinds)[0]
 
     def admit(
@@ -230,7 +232,7 @@ class EvictionLimits:
         """
         kind, sets = kind_of(pod, snapshot), tuple(options.values())
         kinds = self._kinds_of_victims(pod, kind, sets, snapshot)
-        with self._lock:
+        with self._alone():
             refusals = self._refusals(pod, kind, sets, kinds)
             allowed = {node: options[node] for node, refusal in zip(options, refusals, strict=True) if refusal is None}
             if allowed:
@@ -243,20 +245,20 @@ class EvictionLimits:
 
     def plan(self, pod: Pod, options: Collection[Option]) -> None:
         """One of these evictions may be made soon for a pod. Until then, the worst of them counts for the caps."""
-        with self._lock:
+        with self._alone():
             self._planned[pod.uid] = self._plan_of(pod, options)
 
     def drop_plan(self, uid: str) -> None:
         """What was planned for the pod of this uid is not done."""
-        with self._lock:
+        with self._alone():
             self._planned.pop(uid, None)
 
     def note_evicted(self, pod: Pod, option: Option, snapshot: Snapshot) -> Evicted:
         """Pods were evicted for a pod; returns what is to be told when it is known what they were good for."""
         victims, number = option
-        with self._lock:
+        with self._alone():
             self._planned.pop(pod.uid, None)
-            now, own = self._clock(), self._of(pod.namespace)
+            now, own = self._now, self._of(pod.namespace)
             own.evicted.keep(pod.uid, number + (own.evicted.find(pod.uid) or 0))
             own.made.append((now, number))
             for namespace, count in Counter(each.namespace for each in victims).items():
@@ -271,8 +273,8 @@ class EvictionLimits:
             cause: why the last bind of the pod was refused; empty if that is not known. The text is the same if the
                 cause is the same.
         """
-        with self._lock:
-            now, own = self._clock(), self._of(evicted.namespace)
+        with self._alone():
+            now, own = self._now, self._of(evicted.namespace)
             _forget_old(own, now)
             if len(own.in_vain) >= MOST_KINDS and evicted.kind not in own.in_vain:
                 del own.in_vain[min(own.in_vain, key=lambda each: own.in_vain[each].until)]
@@ -280,17 +282,28 @@ class EvictionLimits:
 
     def note_served(self, evicted: Evicted) -> None:
         """The pod is bound with what its victims held: pods of its kind need no pause any more."""
-        with self._lock:
+        with self._alone():
             found = self._known.find(evicted.namespace)
             if found is not None:
                 found.in_vain.pop(evicted.kind, None)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Within, no other thread changes what is known. A thread may wait in the clock for a turn of its search.
+
+        So the clock is read before.
+        """
+        now = self._clock()
+        with self._lock:
+            self._now = now
+            yield
 
     def _of(self, namespace: str) -> _OfNamespace:
         found = self._known.find(namespace)
         return self._known.keep(namespace, _OfNamespace()) if found is None else found
 
     def _paused(self, namespace: str, kind: Hashable) -> EvictionRefusal | None:
-        own, now = self._known.find(namespace), self._clock()
+        own, now = self._known.find(namespace), self._now
         if own is None or not own.in_vain:
             return None
         _forget_old(own, now)
@@ -309,11 +322,11 @@ class EvictionLimits:
         for known, _ in options:
             victims |= Counter(each.namespace for each in known)
         number = max((number for _, number in options), default=0)
-        return _Planned(pod.namespace, number, victims, self._clock() + _PLANNED_SECONDS)
+        return _Planned(pod.namespace, number, victims, self._now + _PLANNED_SECONDS)
 
     def _planned_for_others(self, pod: Pod) -> _Planned:
         """All that is planned for other pods: the number for those of the pod's namespace, and the victims."""
-        now = self._clock()
+        now = self._now
         self._planned = {uid: each for uid, each in self._planned.items() if each.until > now}
         others = [each for uid, each in self._planned.items() if uid != pod.uid]
         victims = dict[str, int]()
@@ -330,7 +343,7 @@ class EvictionLimits:
 
         It takes no lock for the long part. What is noted meanwhile begins with a pause.
         """
-        with self._lock:
+        with self._alone():
             known = self._in_vain_for(pod.namespace, kind)
             is_needed = known is not None and bool(known.victims.get(known.cause))
         if not is_needed:
@@ -358,11 +371,11 @@ class EvictionLimits:
         if known is None or victims is None or victims not in known.victims.get(known.cause, ()):
             return None
         reason, until = f"pods like these were evicted in vain: {known.cause}", known.noted + REMEMBERED_SECONDS
-        return EvictionRefusal(RefusedBy.SAME_VICTIMS, reason, until - self._clock())
+        return EvictionRefusal(RefusedBy.SAME_VICTIMS, reason, until - self._now)
 
     def _over_cap(self, pod: Pod, option: Option, planned: _Planned) -> EvictionRefusal | None:
         """Why a cap is too low for an option. ``planned``: for other pods."""
-        (victims, number), now, caps, own = option, self._clock(), self._caps, self._of(pod.namespace)
+        (victims, number), now, caps, own = option, self._now, self._caps, self._of(pod.namespace)
         if (own.evicted.find(pod.uid) or 0) + number > caps.for_pod:
             reason = f"at most {caps.for_pod} pods are evicted for one pod"
             return EvictionRefusal(RefusedBy.POD, reason, REMEMBERED_SECONDS)

@@ -489,18 +489,18 @@ class Preemptor(BackgroundTask):
 
 def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     """The background tasks for both ways to evict pods, which share their limits."""
-    state, binder, off_loop, metrics = handle.state, handle.binder, handle.off_loop, PreemptionMetrics(handle.registry)
+    state, binder, metrics = handle.state, handle.binder, PreemptionMetrics(handle.registry)
     nominator, evictor = Nominator(handle.api, handle.now), Evictor(handle.api, handle.now, handle.tell)
     caps = handle.settings.evictions
     limits = EvictionLimits(
         EvictionCaps(caps.for_pod, caps.of_namespace, caps.for_namespace), handle.clock, metrics.refused
     )
     others = [
-        SchedulerEvictions(state, limits, handle.solver, handle.writer, off_loop),
+        SchedulerEvictions(state, limits, handle.solver, handle.writer, handle.off_loop),
         KeptOfBound(state, nominator),
     ]
     if not handle.settings.scheduling.preemption:
         return others
     writes = PreemptionWrites(nominator, evictor, binder.give_back)
-    preemptor = Preemptor(state, handle.decider, writes, binder.is_binding, metrics, limits, off_loop)
+    preemptor = Preemptor(state, handle.decider, writes, binder.is_binding, metrics, limits, handle.in_background)
     return [*others, preemptor]

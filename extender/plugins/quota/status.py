@@ -207,4 +207,4 @@ def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     """The background task of DeviceQuotas; their use is in the metrics."""
     handle.registry.register(QuotaMetrics(handle.state, handle.solver))
     lease = handle.lease(QUOTA_STATUS, LONG)
-    return [QuotaStatus(handle.state, handle.api, lease, handle.solver, handle.off_loop)]
+    return [QuotaStatus(handle.state, handle.api, lease, handle.solver, handle.in_background)]

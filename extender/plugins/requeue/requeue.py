@@ -290,4 +290,4 @@ def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     woken = CounterMetric("dra_extender_woken_pods", text, registry=handle.registry)
     if not handle.has_schedulers:
         return []
-    return [Requeue(handle.state, handle.kept, handle.writer, woken.inc, handle.off_loop)]
+    return [Requeue(handle.state, handle.kept, handle.writer, woken.inc, handle.in_background)]

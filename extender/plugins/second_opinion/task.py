@@ -150,7 +150,7 @@ def tasks(disagreements: Disagreements, handle: Handle) -> Sequence[BackgroundTa
         devices.labels(result).inc(number)
 
     make = partial(_cel_python, handle.clock)
-    looks = (handle.state, handle.solver.selectors, make, handle.clock, handle.off_loop)
+    looks = (handle.state, handle.solver.selectors, make, handle.clock, handle.in_background)
     return [SecondOpinions(*looks, counted, disagreements)]
 
 

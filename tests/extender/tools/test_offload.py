@@ -1,4 +1,7 @@
-"""Searches in threads: those that take long go on one at a time, in turns; nobody else waits for them."""
+"""Searches in threads: those that take long go on one at a time, in turns; nobody else waits for them.
+
+Background work has its own turns, and a share of the time while verbs are called.
+"""
 
 import asyncio
 import gc
@@ -6,10 +9,22 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
 
 import pytest
 
-from extender.tools.offload import SHORT_SECONDS, SLICE_SECONDS, Queue, Searches, in_thread, switching_soon, waited_for
+from extender.tools.offload import (
+    BACKGROUND_SECONDS,
+    SHORT_SECONDS,
+    SLICE_SECONDS,
+    Queue,
+    Searches,
+    in_thread,
+    switching_soon,
+    waited_for,
+)
+from extender.tools.verb_priority import ASKED_SECONDS, CREDIT_SECONDS, LONGEST_WAIT, SHARE, VerbPriority
 
 ENOUGH = 10.0
 """Seconds after which a test that waits for a thread has failed."""
@@ -163,6 +178,113 @@ def test_whoever_is_in_no_search_is_told_the_time_at_once() -> None:
     script = Script()
     script.now = 1e9
     assert script.searches.clock() == 1e9
+
+
+class Shared:
+    """Background work beside verbs, in virtual time: work and rests move the clock.
+
+    Attributes:
+        now: the time.
+        worked: seconds of background work.
+        order: who has gone on, in that order.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.worked = 0.0
+        self.order: list[str] = []
+        self.verbs = VerbPriority(lambda: self.now, self._sleep)
+        self.searches = Searches(lambda: self.now, self.verbs, lambda: self.worked)
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def search(self, name: str, pieces: int, *, asked: bool) -> Callable[[], float]:
+        """A search that takes so many pieces; its result is how long it has taken by its own clock."""
+
+        def work() -> float:
+            began = self.searches.clock()
+            for _ in range(pieces):
+                if asked:
+                    self.verbs.note_asked()
+                self.now += BACKGROUND_SECONDS
+                self.worked += BACKGROUND_SECONDS
+                self.searches.clock()
+                self.order.append(name)
+            return self.searches.clock() - began
+
+        return work
+
+
+async def test_background_work_has_its_share_of_the_time_while_verbs_are_called() -> None:
+    shared = Shared()
+    took = await shared.searches.in_background(shared.search("hard", 1000, asked=True))
+    assert shared.worked == pytest.approx(1.0)
+    assert shared.worked - CREDIT_SECONDS <= SHARE * shared.now < shared.worked
+    assert took == pytest.approx(shared.worked), "its rests are no time of the search"
+
+
+async def test_a_verb_that_runs_goes_first_but_background_work_never_stands_still() -> None:
+    shared = Shared()
+    with shared.verbs.verb():
+        await shared.searches.in_background(shared.search("hard", 1000, asked=False))
+    rest = LONGEST_WAIT + BACKGROUND_SECONDS / SHARE
+    assert 500 * rest < shared.now < 1500 * rest
+
+
+async def test_many_short_works_have_the_share_together() -> None:
+    shared = Shared()
+    for number in range(200):
+        await shared.searches.in_background(shared.search(f"short-{number}", 2, asked=True))
+    assert shared.worked - CREDIT_SECONDS <= SHARE * shared.now
+
+
+async def test_background_work_rests_for_nobody_if_no_verb_was_called_for_a_while() -> None:
+    shared = Shared()
+    shared.verbs.note_asked()
+    shared.now += ASKED_SECONDS
+    began = shared.now
+    await shared.searches.in_background(shared.search("alone", 1000, asked=False))
+    assert shared.now - began == pytest.approx(shared.worked)
+
+
+async def test_background_works_take_turns() -> None:
+    shared, never = Shared(), threading.Event()
+
+    def search(name: str) -> float:
+        while not (shared.order or shared.searches.waiting_in_background):
+            never.wait(0)
+        return shared.search(name, 20, asked=True)()
+
+    first, second = (partial(search, name) for name in ("first", "second"))
+    await asyncio.gather(shared.searches.in_background(first), shared.searches.in_background(second))
+    assert all(one != next_one for one, next_one in pairwise(shared.order[:-1]))
+
+
+async def test_background_work_keeps_no_search_of_a_verb_waiting() -> None:
+    script = Script()
+
+    def verb() -> str:
+        script.now += SHORT_SECONDS
+        script.searches.clock()
+        return "verb"
+
+    background = asyncio.create_task(script.searches.in_background(script.search("background", 1)))
+    await asyncio.sleep(0)
+    assert await script.searches.in_thread(verb) == "verb"
+    script.step("background")
+    assert await background == "background"
+
+
+async def test_a_background_work_that_fails_gives_its_turn_to_the_next() -> None:
+    shared = Shared()
+
+    def failing() -> None:
+        raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await shared.searches.in_background(failing)
 
 
 def test_a_queue_is_first_come_first_served() -> None:
