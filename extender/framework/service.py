@@ -134,26 +134,34 @@ class Service:
             InvalidObjectError: one of the nodes that were sent.
         """
         pod = args.pod
+        self._verbs.calls += 1
         if not pod.needs_devices:
             self._decisions.keep(Decision(pod, Merits()))
             return FilterResult(args.names)
-        with self._verbs.verb():
-            solver = self._for_call()
-            await self._first_sync()
-            await self._open_pods.wait_for_volumes(pod)
+        try:
+            self._verbs.running += 1
+            return await self._filter(args)
+        finally:
+            self._verbs.running -= 1
+
+    async def _filter(self, args: FilterArgs) -> FilterResult:
+        """The same for a pod that needs devices."""
+        pod, solver = args.pod, self._for_call()
+        await self._first_sync()
+        await self._open_pods.wait_for_volumes(pod)
+        snapshot, result = await self._decided(args, solver)
+        is_real = not self.state.is_made_up(pod)
+        if is_real and result.is_blocked:
+            snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
+        until = asyncio.get_running_loop().time() + MOST_SECONDS
+        while is_real and await self._is_overtaken(pod, result, until):
             snapshot, result = await self._decided(args, solver)
-            is_real = not self.state.is_made_up(pod)
-            if is_real and result.is_blocked:
-                snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
-            until = asyncio.get_running_loop().time() + MOST_SECONDS
-            while is_real and await self._is_overtaken(pod, result, until):
-                snapshot, result = await self._decided(args, solver)
-            self._note(args, result)
-            if is_real:
-                if result.passed:
-                    self._open_pods.add(pod)
-                self.background.note(args, result, snapshot)
-            return result
+        self._note(args, result)
+        if is_real:
+            if result.passed:
+                self._open_pods.add(pod)
+            self.background.note(args, result, snapshot)
+        return result
 
     async def _first_sync(self) -> None:
         """Wait while this process starts. Its scheduler would try a pod that is refused only after a longer backoff."""
@@ -208,17 +216,23 @@ class Service:
         Raises:
             RefusedError, TimeoutError, InvalidObjectError: as `filter`.
         """
-        with self._verbs.verb():
-            policy = policy_of(args.pod, self.solver.policy)
-            if policy is None or not args.pod.needs_devices:
-                return await self._scores_without_devices(args)
-            known = self._decisions.of(args.pod.uid)
-            merits = known.merits if known and known.merits else None
-            if merits is None:
-                result = await self._filtered(args, self.state.known(), self._for_call())
-                self._note(args, result)
-                merits = result.merits
-            return score_nodes(args.names, merits, policy)
+        try:
+            self._verbs.running += 1
+            return await self._prioritize(args)
+        finally:
+            self._verbs.running -= 1
+
+    async def _prioritize(self, args: FilterArgs) -> Sequence[int]:
+        policy = policy_of(args.pod, self.solver.policy)
+        if policy is None or not args.pod.needs_devices:
+            return await self._scores_without_devices(args)
+        known = self._decisions.of(args.pod.uid)
+        merits = known.merits if known and known.merits else None
+        if merits is None:
+            result = await self._filtered(args, self.state.known(), self._for_call())
+            self._note(args, result)
+            merits = result.merits
+        return score_nodes(args.names, merits, policy)
 
     async def _scores_without_devices(self, args: FilterArgs) -> Sequence[int]:
         """Scores for a pod without devices: its CPU may keep other pods from devices."""
@@ -237,14 +251,20 @@ class Service:
         """
         if not args.pod.needs_devices:
             return args.victims
-        with self._verbs.verb():
-            pod, solver = refreshed(args.pod, self.state.known()), self._for_call()
-            if is_there := not self.state.is_made_up(pod):
-                await self.background.before_preempt(pod, args.victims, self.state.snapshot)
-            snapshot = self.state.known()
-            pod = refreshed(args.pod, snapshot)
-            found = await self._off_loop(partial(solver.plugins.post_filter, pod, args.victims, snapshot, solver))
-            return await self.background.allowed(pod, found) if is_there else found
+        try:
+            self._verbs.running += 1
+            return await self._preempt(args)
+        finally:
+            self._verbs.running -= 1
+
+    async def _preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
+        pod, solver = refreshed(args.pod, self.state.known()), self._for_call()
+        if is_there := not self.state.is_made_up(pod):
+            await self.background.before_preempt(pod, args.victims, self.state.snapshot)
+        snapshot = self.state.known()
+        pod = refreshed(args.pod, snapshot)
+        found = await self._off_loop(partial(solver.plugins.post_filter, pod, args.victims, snapshot, solver))
+        return await self.background.allowed(pod, found) if is_there else found
 
     async def bind(self, args: BindArgs) -> None:
         """Allocate, reserve and bind; see `extender.framework.bind.bind`.
@@ -252,7 +272,7 @@ class Service:
         Raises:
             RefusedError: the pod is not bound, and why.
         """
-        self._verbs.note_asked()
+        self._verbs.calls += 1
         known, key = self._decisions.of(args.uid), ObjectKey(args.namespace, args.name)
         try:
             await self.binder.bind(key, args.uid, args.node, seen=known.pod if known else None)

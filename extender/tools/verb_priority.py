@@ -41,6 +41,10 @@ _MOST_WAITING_SECONDS: Final = 1.0
 class VerbPriority:
     """Counts the running verbs of the event loop, and delays explanations and background work in other threads.
 
+    Attributes:
+        running: verbs that run now. A verb counts itself.
+        calls: of verbs until now. A verb that waits more than it works, such as bind, counts only its call.
+
     Args:
         clock: measures durations, in seconds.
         sleep: lets a thread wait.
@@ -51,9 +55,11 @@ class VerbPriority:
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self._running = 0
+        self.running = 0
+        self.calls = 0
+        self._seen = 0
+        """How many calls were known at the last look, and when there was a new one."""
         self._asked = -ASKED_SECONDS
-        """When the latest verb was called, or has ended."""
         self._lock = threading.Lock()
         self._credit = CREDIT_SECONDS
         self._at = clock()
@@ -62,16 +68,12 @@ class VerbPriority:
     @contextmanager
     def verb(self) -> Iterator[None]:
         """Within, a verb runs."""
-        self._running += 1
+        self.calls += 1
+        self.running += 1
         try:
             yield
         finally:
-            self._running -= 1
-            self.note_asked()
-
-    def note_asked(self) -> None:
-        """A scheduler asks: its next call may come soon."""
-        self._asked = self._clock()
+            self.running -= 1
 
     def turn(self) -> Callable[[], None]:
         """The function that one explanation calls between small pieces of work."""
@@ -80,11 +82,11 @@ class VerbPriority:
 
         def pause() -> None:
             nonlocal worked_since, waiting_left
-            while self._running and waiting_left > 0:
+            while self.running and waiting_left > 0:
                 self._sleep(_SLICE_SECONDS)
                 waiting_left -= _SLICE_SECONDS
             if self._clock() - worked_since >= _SLICE_SECONDS:
-                self._sleep(_YIELD_SECONDS if not self._running else _SLICE_SECONDS)
+                self._sleep(_YIELD_SECONDS if not self.running else _SLICE_SECONDS)
                 worked_since = self._clock()
 
         return pause
@@ -105,11 +107,14 @@ class VerbPriority:
         if owed > 0.0:
             self._sleep(owed / SHARE)
         until = self._clock() + LONGEST_WAIT
-        while self._running and self._clock() < until:
+        while self.running and self._clock() < until:
             self._sleep(_LOOK_SECONDS)
 
     def _is_asked(self) -> bool:
-        return self._running > 0 or self._clock() < self._asked + ASKED_SECONDS
+        now = self._clock()
+        if self.running or self.calls != self._seen:
+            self._seen, self._asked = self.calls, now
+        return now < self._asked + ASKED_SECONDS
 
     def _renew(self) -> None:
         now = self._clock()
