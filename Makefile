@@ -159,6 +159,7 @@ bench: $(VENV)/.dev  ## run the benchmarks (docs/performance.md)
 	$(BIN)/python -m loadtest.decision_bench
 	$(BIN)/python -m loadtest.wire_bench
 	$(BIN)/python -m loadtest.latency_bench
+	$(BIN)/python -m loadtest.pod_bench
 	$(BIN)/python -m loadtest.hard_bench
 	$(BIN)/python -m loadtest.gang_bench
 	$(BIN)/python -m loadtest.explain_bench

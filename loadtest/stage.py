@@ -1,6 +1,7 @@
 """What is measured on the wire: the service in a process of its own, over an API server in another."""
 
 import asyncio
+import ssl
 import sys
 import tempfile
 import time
@@ -12,6 +13,7 @@ from typing import Any, Final, Self
 
 import orjson
 
+from tests.kit.certificates import Authority
 from tests.kit.objects.worlds import Machine, RawObject, Wish, pending_claim, waiting_pod, world
 from tests.kit.process import free_port, printing, running
 from tests.kit.service import extender
@@ -33,9 +35,9 @@ class Connection(asyncio.Protocol):
         self._answer: asyncio.Future[bytes] | None = None
 
     @classmethod
-    async def to(cls, port: int) -> Self:
+    async def to(cls, port: int, tls: ssl.SSLContext | None = None) -> Self:
         """Connect to a port of this machine."""
-        _, connection = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+        _, connection = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port, ssl=tls)
         return connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one, for TCP
@@ -130,15 +132,24 @@ def verb(name: str, args: Mapping[str, Any]) -> bytes:
 
 
 @asynccontextmanager
-async def stage(nodes: int, pods: int, more: Mapping[str, Sequence[RawObject]] | None = None) -> AsyncIterator[Stage]:
+async def stage(
+    nodes: int,
+    pods: int,
+    more: Mapping[str, Sequence[RawObject]] | None = None,
+    *,
+    in_use: float = 0.4,
+    authority: Authority | None = None,
+) -> AsyncIterator[Stage]:
     """Nodes of 8 devices, 40 % of them in use, and pods that wait, each with a claim for one device.
 
     Args:
         nodes: how many.
         pods: how many.
         more: other objects that are there, by any name.
+        in_use: the share of the devices that other claims have.
+        authority: of the API server's certificate, for HTTPS; None: HTTP.
     """
-    objects = world(nodes, Machine(), Wish())
+    objects = world(nodes, Machine(), Wish(), in_use=in_use)
     objects["pending"] = [pending_claim(Wish(), f"claim-{number}") for number in range(pods)]
     objects["pods"] = [waiting_pod(f"pod-{number}", f"claim-{number}") for number in range(pods)]
     objects.update({name: list(each) for name, each in (more or {}).items()})
@@ -146,10 +157,11 @@ async def stage(nodes: int, pods: int, more: Mapping[str, Sequence[RawObject]] |
         folder = Path(name)
         file = folder / "objects.jsonl"
         file.write_bytes(b"\n".join(orjson.dumps(each) for kind in objects.values() for each in kind))
-        async with printing([sys.executable, "-m", "tests.kit.servers.writable", str(file)]) as (pid, output):
+        tls = ["--tls", *map(str, authority.server().write(folder))] if authority else []
+        async with printing([sys.executable, "-m", "tests.kit.servers.writable", str(file), *tls]) as (pid, output):
             api = Process(pid, int(await output.readline()))
             port = free_port()
-            service = extender(folder, api.port, port)
+            service = extender(folder, api.port, port, authority.pem if authority else b"")
             async with running(service, within=_START_SECONDS):
                 yield Stage(Process(service.pid, port), api, objects)
 

@@ -31,6 +31,16 @@ class Server:
     url: str = ""
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
+    @property
+    def connections(self) -> int:
+        """How many there have been."""
+        return len(self._writers)
+
+    def end(self) -> None:
+        """Send no more on any connection."""
+        for writer in self._writers:
+            writer.write_eof()
+
     def cut(self) -> None:
         """Cut all connections."""
         for writer in self._writers:

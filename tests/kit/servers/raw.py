@@ -1,6 +1,7 @@
 """An API server on HTTP whose objects are bytes that it never decodes: deep, huge or no JSON at all."""
 
 import asyncio
+import ssl
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
@@ -93,11 +94,13 @@ class RawApiServer:
         streams: lists come in streams, if asked for; else in pages.
         revision: of the latest change.
         port: where it listens, once it does.
+        tls: for HTTPS; None: HTTP.
     """
 
     streams: bool = True
     revision: int = 1000
     port: int = 0
+    tls: ssl.SSLContext | None = None
     _kinds: defaultdict[str, _Kind] = field(default_factory=lambda: defaultdict(_Kind))
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _discovery: dict[str, bytes] = field(default_factory=discovery)
@@ -152,7 +155,7 @@ class RawApiServer:
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
         """Within, it listens on a port of this machine."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_LONGEST_HEAD)
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_LONGEST_HEAD, ssl=self.tls)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield

@@ -1,9 +1,11 @@
 """`MemoryApi` on HTTP: an API server to read, watch and write, with the rules that clients run into.
 
-``python -m tests.kit.servers.writable OBJECTS`` reads a file with one JSON object a line, and prints its port.
+``python -m tests.kit.servers.writable OBJECTS`` reads a file with one JSON object a line, and prints its port. With
+``--tls CERTIFICATE KEY`` it listens with HTTPS.
 """
 
 import argparse
+import ssl
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -81,8 +83,13 @@ def main() -> None:
     """Serve until killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("objects", type=Path)
+    parser.add_argument("--tls", nargs=2, metavar=("CERTIFICATE", "KEY"))
+    asked = parser.parse_args()
     server = WritableApiServer()
-    with parser.parse_args().objects.open("rb") as lines:
+    if asked.tls:
+        server.tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        server.tls.load_cert_chain(*asked.tls)
+    with asked.objects.open("rb") as lines:
         for each in map(orjson.loads, lines):
             server.api.load(RESOURCES[each["kind"]], each)
     server.api.follow(server)
