@@ -266,6 +266,8 @@ class Snapshot(NamedTuple):
         return self._replace(nominated=nominated, kept=self.kept.with_pod(pod, self.usage))
 
     def _without_nominee(self, pod: Pod) -> "Snapshot":
+        if pod.uid not in self.nominated.get(pod.nominated_node, ()):
+            return self  # a fork in which what nominated pods have is held, and nobody is nominated
         nominated = removed(self.nominated, pod.nominated_node, pod.uid)
         return self._replace(nominated=nominated, kept=self.kept.without_pod(pod, self.usage))
 

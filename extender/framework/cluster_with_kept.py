@@ -308,7 +308,7 @@ class ClusterWithKept:
             nominated = with_uid(nominated, snapshot.pods[snapshot.pod_keys[uid]].nominated_node, uid)
         usage = held_beside(before.world.usage, snapshot, pools | own, now.values())
         kept = KeptIndex(snapshot.kept.unnamed, snapshot.kept.in_namespaces)  # it still counts in quotas
-        world = snapshot._replace(usage=usage, nominated=nominated, kept=kept)
+        world = snapshot._replace(usage=usage, nominated=nominated, woken=Map(), kept=kept)
         before.decider.follow(world)
         self._now = WithKept(snapshot, world, held, before.decider)
         return self._now

@@ -105,10 +105,14 @@ class World:
         return f"world-{self.number:03}"
 
 
-def world(number: int) -> World:
-    """The world of this number. Each feature is in the middle of some worlds, and on the edge of others."""
+def world(number: int, has: frozenset[str] | None = None) -> World:
+    """The world of this number. Each feature is in the middle of some worlds, and on the edge of others.
+
+    Args:
+        has: its features; None: those of the number.
+    """
     draw = Draw(f"world {number}")
-    has = _features(draw, number)
+    has = _features(draw, number) if has is None else has
     nodes = [f"node-{letter}" for letter in "abcdef"[: draw.of([1, 2, 2, 3, 3, 4, 6])]]
     machines = [each for name in nodes for each in machine(draw, name, has)]
     machines += _drivers(draw)

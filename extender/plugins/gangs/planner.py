@@ -107,7 +107,7 @@ class GangPlanner:
             if spares or pod.priority >= asking.priority:
                 bare = self._with_kept(pod, bare) or bare
         fork = held_for_nominated(asking, bare, self.planner.solver, spares=spares)
-        fork = fork._replace(nominated=Map())
+        fork = fork._replace(nominated=Map(), woken=Map())
         for pod in gang.kept:
             placed = self._with_kept(pod, fork)
             if placed is None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from immutables import Map
 
 from allocator import DeviceId, InvalidObjectError, Quantity
 from extender.cluster.cluster_state import ClusterState
@@ -632,3 +633,19 @@ class TestBudgets:
         elsewhere = budget("b", {"app": "a"}, 1)
         elsewhere["metadata"]["namespace"] = "other"
         assert not parse_budget(elsewhere).covers(covered)
+
+
+class TestForksWithoutNominees:
+    """Where what is kept for pods is held by them, nobody is nominated. Then pods may still go, or be woken no more."""
+
+    def fork(self) -> Snapshot:
+        there = state_of([node("n"), local_slice("n"), device_class(), claim("c"), pod("p", "c")]).snapshot
+        kept = Keeping("n", (DeviceId(DRIVER, "n", "gpu-0"),))
+        return there.with_woken("uid-p", kept)._replace(nominated=Map())
+
+    def test_a_woken_pod_is_woken_no_more(self) -> None:
+        assert not self.fork().without_woken("uid-p").woken
+
+    def test_a_woken_pod_goes(self) -> None:
+        gone = self.fork().without_pod(ObjectKey("ns", "p"))
+        assert (len(gone.pods), len(gone.woken)) == (0, 0)

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl
 import orjson
 
 from extender.kube.api import ObjectKey, RawObject, key_of
-from extender.kube.resources import EVENTS, RESOURCES, Resource
+from extender.kube.resources import EVENTS, LEASES, RESOURCES, Resource
 
-_RESOURCES: Final = {resource.plural: resource for resource in (*RESOURCES.values(), EVENTS)}
+_RESOURCES: Final = {resource.plural: resource for resource in (*RESOURCES.values(), EVENTS, LEASES)}
 _STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 _INITIAL_END: Final = b'"annotations":{"k8s.io/initial-events-end":"true"}'
 _GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
@@ -63,11 +63,16 @@ class Call:
         """From the head of a request."""
         method, target, _ = head.split(" ", 2)
         path, _, text = target.partition("?")
+        return cls.of_path(method, path, dict(parse_qsl(text)), body)
+
+    @classmethod
+    def of_path(cls, method: str, path: str, query: dict[str, str], body: bytes) -> "Call":
+        """From the path of a request."""
         parts = path.strip("/").split("/")[2 if path.startswith("/api/") else 3 :]
         namespace = parts[1] if len(parts) > 2 and parts[0] == "namespaces" else ""
         plural, name, subresource = [*parts[2 if namespace else 0 :], "", "", ""][:3]
         key = ObjectKey(namespace, name)
-        return cls(method, path, dict(parse_qsl(text)), body, _RESOURCES.get(plural), key, subresource)
+        return cls(method, path, query, body, _RESOURCES.get(plural), key, subresource)
 
 
 @dataclass(slots=True)

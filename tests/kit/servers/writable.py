@@ -52,31 +52,38 @@ class WritableApiServer(RawApiServer):
         if call.resource is None:
             return await RawApiServer.write(self, call)
         try:
-            return 200, orjson.dumps(await self._written(call, call.resource))
+            return 200, orjson.dumps(await written(self.api, call, call.resource))
         except ApiError as error:
             status = {"kind": "Status", "code": error.status, "reason": error.reason, "message": error.message}
             return error.status, orjson.dumps(status)
 
-    async def _written(self, call: Call, resource: Resource) -> RawObject:
-        api, key = self.api, call.key
-        sent = orjson.loads(call.body) if call.body else {}
-        match call.method, call.subresource:
-            case "PUT", "status":
-                return await api.update_status(resource, sent)
-            case "PUT", _:
-                return await api.update(resource, sent)
-            case "PATCH", "status":
-                return await api.patch_status(resource, key, sent)
-            case "PATCH", _:
-                return await api.patch(resource, key, sent)
-            case "POST", "binding" if resource == PODS:
-                metadata = sent["metadata"]
-                version = metadata.get("resourceVersion", "")
-                await api.bind_pod(key, sent["target"]["name"], uid=metadata.get("uid", ""), resource_version=version)
-                return {"kind": "Status", "status": "Success"}
-            case "POST", _:
-                return await api.create(resource, sent)
-        raise ApiError(405, "MethodNotAllowed", f"{call.method} {call.path}")
+
+async def written(api: MemoryApi, call: Call, resource: Resource) -> RawObject:
+    """What a request that writes is answered, once it is done. Raises ApiError: it is refused."""
+    key = call.key
+    sent = orjson.loads(call.body) if call.body else {}
+    match call.method, call.subresource:
+        case "PUT", "status":
+            return await api.update_status(resource, sent)
+        case "PUT", _:
+            return await api.update(resource, sent)
+        case "PATCH", "status":
+            return await api.patch_status(resource, key, sent)
+        case "PATCH", _:
+            return await api.patch(resource, key, sent)
+        case "POST", "binding" if resource == PODS:
+            metadata = sent["metadata"]
+            version = metadata.get("resourceVersion", "")
+            await api.bind_pod(key, sent["target"]["name"], uid=metadata.get("uid", ""), resource_version=version)
+            return {"kind": "Status", "status": "Success"}
+        case "POST", _:
+            return await api.create(resource, sent)
+        case "DELETE", _:
+            given = sent.get("preconditions") or {}
+            version = given.get("resourceVersion", "")
+            await api.delete(resource, key, uid=given.get("uid", ""), resource_version=version)
+            return {"kind": "Status", "status": "Success"}
+    raise ApiError(405, "MethodNotAllowed", f"{call.method} {call.path}")
 
 
 def main() -> None:

@@ -1,0 +1,200 @@
+"""The plan of a history: what there is at first, what happens when, and which faults last from when to when.
+
+A plan comes from its seed alone. Parts of it can be left out, and the rest happens as before.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any, Final
+
+from tests.corpus.chance import Draw
+from tests.corpus.waiting import party
+from tests.corpus.worlds import NEEDED, world
+from tests.kit.clusters import Object
+from tests.simulation.link import NETWORK_FAULTS
+
+CAPABILITIES: Final = (
+    "extended resources",
+    "gangs",
+    "quota",
+    "negotiated",
+    "preemption",
+    "immediate",
+    "pinned",
+    "partitions",
+    "capacity",
+    "alternatives",
+    "taints",
+    "binding conditions",
+    "optional",
+    "shared",
+    "network",
+    "resource classes",
+    "resource quotas",
+    "pod groups",
+)
+"""What the histories mix, by the names of `tests.corpus.worlds.FEATURES`."""
+
+CRASH, RESTART, RELIST, CONTROLLER, SKEW = (
+    "crash",
+    "rolling restart",
+    "expired history",
+    "controller away",
+    "clock skew",
+)
+FAULTS: Final = (*NETWORK_FAULTS, CRASH, RESTART, RELIST, CONTROLLER, SKEW)
+
+PAIRS: Final = tuple(combinations(CAPABILITIES, 2))
+COVERED: Final = tuple(product(PAIRS, FAULTS))
+"""Each pair of capabilities with each fault."""
+
+SECONDS: Final = 120.0
+"""The time in which things happen."""
+
+_MORE: Final = ("hen", "ibis", "jay", "kite", "lark", "mole", "newt", "orca")
+_SPARE: Final = frozenset({"namespaces", "plain"})
+"""What most histories have besides."""
+
+HAPPENINGS: Final = (
+    *("a pod is deleted", "a pod is deleted", "pods end", "pods end", "pods end"),
+    *("a driver publishes", "a node is cordoned", "a node leaves", "a taint comes", "taints go", "a quota is edited"),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happens once.
+
+    Attributes:
+        at: seconds since the start.
+        what: one of `HAPPENINGS`, a fault that needs no span, or empty if only objects come.
+        number: tells steps of a plan apart.
+        objects: that come.
+    """
+
+    at: float
+    what: str
+    number: int
+    objects: tuple[Object, ...] = ()
+
+    def __str__(self) -> str:
+        came = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in self.objects)
+        return f"{self.at:6.1f} s  {self.what}{came and f'come: {came}'}"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A fault that lasts.
+
+    Attributes:
+        replica: the number of the replica that it befalls.
+    """
+
+    begins: float
+    ends: float
+    fault: str
+    replica: int
+
+    def __str__(self) -> str:
+        return f"{self.begins:6.1f} s  {self.fault} of replica {self.replica} until {self.ends:.1f} s"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A history before it happens.
+
+    Attributes:
+        seed: of all draws.
+        has: the capabilities that it mixes.
+        faults: what goes wrong in it.
+        settings: of the service.
+        objects: what there is at first.
+        steps: in the order of time.
+        spans: faults that last.
+        replicas: how many there are.
+        hears: whether events of others move the scheduler's pods.
+        controllers: what a controller of negotiated claims has left and refuses; empty: there is none.
+    """
+
+    seed: int
+    has: frozenset[str]
+    faults: frozenset[str]
+    settings: dict[str, Any]
+    objects: tuple[Object, ...]
+    steps: tuple[Step, ...]
+    spans: tuple[Span, ...]
+    replicas: int
+    hears: bool
+
+    def __str__(self) -> str:
+        there = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in self.objects)
+        head = [f"seed {self.seed}: {self.replicas} replicas, {', '.join(sorted(self.has))}", f"at first: {there}"]
+        moments: list[Step | Span] = [*self.steps, *self.spans]
+        return "\n".join([*head, *map(str, sorted(moments, key=_when))])
+
+
+def _when(each: Step | Span) -> float:
+    return each.at if isinstance(each, Step) else each.begins
+
+
+def plan_of(seed: int) -> Plan:
+    """The plan of a seed. Successive seeds go through all pairs of capabilities and all faults."""
+    draw = Draw(f"history {seed}")
+    (one, other), fault = PAIRS[seed % len(PAIRS)], FAULTS[seed % len(FAULTS)]
+    more = draw.some(CAPABILITIES, 0, 4)
+    chosen = {one, other, *more, *(each for each in _SPARE if draw(0.7))}
+    has = frozenset(chosen.union(*(NEEDED.get(each, set()) for each in chosen)))
+    faults = frozenset({fault, *draw.some(FAULTS, 0, 2)} if draw(0.85) else {fault})
+    made = world(seed, has)
+    replicas = draw.of([1, 2, 2, 3]) if faults <= {SKEW} or draw(0.5) else draw.of([1, 2])
+    return Plan(
+        seed=seed,
+        has=has,
+        faults=faults,
+        settings=_settings(draw, made.settings, has),
+        objects=tuple(made.objects),
+        steps=tuple(sorted(_steps(draw, made.comes, has, faults, replicas), key=lambda step: step.at)),
+        spans=tuple(_spans(draw, faults, replicas)),
+        replicas=replicas,
+        hears=draw(0.6),
+    )
+
+
+def _settings(draw: Draw, settings: dict[str, Any], has: frozenset[str]) -> dict[str, Any]:
+    """Those of the corpus, for one scheduler, with limits that no search reaches."""
+    scheduling = {
+        **settings["scheduling"],
+        "schedulerNames": ["dra-scheduler"],
+        "preemption": "preemption" in has,
+        "maxSteps": 100_000,
+        "bestNodes": draw.of([None, None, 0, 1]),
+    }
+    scheduling.pop("shapes", None)
+    limits = {"forPod": 32, "ofNamespace": 120, "forNamespace": 120}
+    return {**settings, "scheduling": scheduling, "evictions": limits}
+
+
+def _steps(
+    draw: Draw, comes: list[list[Object]], has: frozenset[str], faults: frozenset[str], replicas: int
+) -> Iterator[Step]:
+    parties = [*comes, *(party(draw, name, has) for name in draw.some(_MORE, 3))]
+    number = 0
+    for each in parties:
+        number += 1
+        yield Step(draw.number(0, int(SECONDS * 10)) / 10, "", number, tuple(each))
+    for _ in range(draw.number(4, 14)):
+        number += 1
+        yield Step(draw.number(0, int(SECONDS * 10)) / 10, draw.of(HAPPENINGS), number)
+    for fault in sorted(faults & {CRASH, RESTART, RELIST, CONTROLLER}):
+        for _ in range(draw.number(1, 4)):
+            number += 1
+            yield Step(draw.number(0, int(SECONDS * 1000)) / 1000, fault, number)
+    del replicas
+
+
+def _spans(draw: Draw, faults: frozenset[str], replicas: int) -> Iterator[Span]:
+    for fault in sorted(faults & set(NETWORK_FAULTS)):
+        for _ in range(draw.number(1, 3)):
+            begins = draw.number(0, int(SECONDS * 10)) / 10
+            yield Span(begins, begins + draw.of([2.0, 5.0, 15.0, 40.0]), fault, draw.number(0, replicas - 1))

@@ -1,0 +1,179 @@
+"""A replica of the service: its own code from the watch to the verbs, as a process that can be killed."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from extender.assembly import Extender, Surroundings, make_extender, make_solver
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live import LiveCluster
+from extender.config.settings import Settings
+from extender.framework.wire import decode_bind, decode_filter, decode_preempt
+from extender.kube.discovery import discover
+from extender.kube.remote import RemoteApi
+from extender.plugins.negotiation.controller import Controller
+from tests.corpus.chance import clocks
+from tests.kit.clusters import NOW
+from tests.simulation.chance import Chance
+from tests.simulation.link import Link
+from tests.simulation.owned import Process, owned_by
+
+_T = TypeVar("_T")
+
+_LONGEST_SEARCH: Final = 0.05
+"""Seconds that work in a thread takes at most here, by the clock of the world."""
+
+
+class AwayError(Exception):
+    """The replica does not answer: it is not there, or it has ended meanwhile."""
+
+
+class Replica:
+    """One of the processes of the service; it can start, end and start again.
+
+    Args:
+        name: of the replica.
+        link: makes its way to the API server, each time that it starts.
+        settings: of the service.
+        controllers: of negotiated claims, by name.
+        chance: draws how long work takes.
+        skew: seconds by which its clock is ahead.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        link: Callable[[str], Link],
+        settings: Settings,
+        controllers: Mapping[str, Controller],
+        chance: Chance,
+        skew: float,
+    ) -> None:
+        self.name = name
+        self._make_link = link
+        self._settings = settings
+        self._controllers = controllers
+        self._chance = chance
+        self._skew = skew
+        self._process: Process | None = None
+        self.link: Link | None = None
+        self.extender: Extender | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether calls are sent to it: its readiness probe succeeds."""
+        return self.extender is not None and not self.extender.service.not_ready
+
+    async def get_ready(self) -> None:
+        """Wait until calls may be sent to it."""
+        while not self.is_ready:  # noqa: ASYNC110 - its readiness is polled, as a kubelet does
+            await asyncio.sleep(0.1)
+
+    def start(self) -> None:
+        """Begin the process, with nothing in its memory."""
+        self._process = Process()
+        self.link = self._make_link(self.name)
+        with owned_by(self._process):
+            asyncio.create_task(self._run(self.link))  # noqa: RUF006 - the process holds it
+
+    async def kill(self) -> None:
+        """End the process at whatever it waits for. Requests that are on their way arrive."""
+        process, self._process = self._process, None
+        if process is not None and self.link is not None:
+            self.link.is_dead = True
+            self.extender = None
+            await process.kill()
+
+    async def stop(self) -> None:
+        """End as on SIGTERM: no calls come any more, and what was begun comes to its end."""
+        if self._process is not None and self.extender is not None:
+            service = self.extender.service
+            service.stop()
+            await self._within(service.finish(5.0))
+        await self.kill()
+
+    async def filter(self, body: bytes) -> tuple[list[str], list[str]]:
+        """The nodes that pass, and those that eviction cannot help. Raises AwayError and what the service raises."""
+        args = decode_filter(body)
+        found = await self._within(self._service.filter(args))
+        return list(found.passed), list(found.unresolvable)
+
+    async def prioritize(self, body: bytes) -> list[int]:
+        """The scores of the nodes."""
+        return list(await self._within(self._service.prioritize(decode_filter(body))))
+
+    async def preempt(self, body: bytes) -> dict[str, list[str]]:
+        """The uids of the victims, by node."""
+        found = await self._within(self._service.preempt(decode_preempt(body)))
+        return {node: list(victims.uids) for node, victims in found.items()}
+
+    async def bind(self, body: bytes) -> None:
+        """Bind a pod."""
+        await self._within(self._service.bind(decode_bind(body)))
+
+    @property
+    def _service(self) -> Any:
+        if self.extender is None:
+            raise AwayError(f"{self.name} is away")
+        return self.extender.service
+
+    async def _within(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do work of the process. Raises AwayError: the process has ended meanwhile."""
+        assert self._process is not None
+        with owned_by(self._process):
+            task = asyncio.create_task(work)
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise AwayError(f"{self.name} has ended")
+        return task.result()
+
+    async def _run(self, link: Link) -> None:
+        """All that the process does by itself."""
+        loop = asyncio.get_running_loop()
+        served = await self._patiently(lambda: discover(link))
+        with clocks(loop.time):
+            api = RemoteApi(link, served, random=self._draw, off_loop=self._aside)
+            live = LiveCluster(api, random=self._draw, off_loop=self._aside)
+            state = _state(self._settings)
+            around = Surroundings(live, self._controllers, now=self._now)
+            solver = make_solver(self._settings, loop.time)
+            extender = make_extender(api, state, solver, self._settings, around=around, off_loop=self._aside)
+        asyncio.create_task(live.run(state))  # noqa: RUF006 - the process holds it
+        self.extender = extender
+        await extender.service.background.run()
+
+    async def _patiently(self, read: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """As kubelet: the process is started again until the API server answers."""
+        while True:
+            try:
+                return await read()
+            except Exception:  # noqa: BLE001 - whatever it was, the process would end and start again
+                await asyncio.sleep(1.0)
+
+    def _draw(self) -> float:
+        return self._chance(self.name)
+
+    def _now(self) -> datetime:
+        return NOW + timedelta(seconds=asyncio.get_running_loop().time() + self._skew)
+
+    async def _aside(self, work: Callable[[], _T]) -> _T:
+        """An `extender.tools.offload.Offload`: the result comes when other things have happened."""
+        found = work()
+        await asyncio.sleep(self._chance.between(f"{self.name} works", 0.0, _LONGEST_SEARCH))
+        return found
+
+
+def _state(settings: Settings) -> ClusterState:
+    scheduling, features = settings.scheduling, settings.features
+    return ClusterState(
+        counts_cpu=scheduling.counts_cpu,
+        cpu_of_all_pods=scheduling.cpu_of_all_pods,
+        counts_resources=features.node_resources,
+        has_group_claims=features.group_claims,
+    )
