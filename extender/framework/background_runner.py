@@ -1,6 +1,7 @@
 """The background tasks, with one life cycle: each hears what filter has answered, and each gets a turn."""
 
 import asyncio
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -23,6 +24,9 @@ PAUSE_SECONDS: Final = 0.2
 TURN_SECONDS: Final = 0.1
 """How long the others wait for the turn of one task. A turn that takes longer goes on beside those of the others."""
 
+_YIELD_SECONDS: Final = 0.001
+"""Of turns without a pause, after which other work on the event loop goes first."""
+
 
 class BackgroundRunner:
     """Runs the tasks. Filter calls of a scheduler give them work; explanations and sessions do not.
@@ -42,7 +46,9 @@ class BackgroundRunner:
         self.leases: list[SharedLease] = []
         self._faults = faults
         self._run: asyncio.Task[None] | None = None
-        self._turns: dict[BackgroundTask, asyncio.Task[None]] = {}
+        self._rounds: set[asyncio.Task[None]] = set()
+        self._in_turn: set[BackgroundTask] = set()
+        self._turns_begun = 0
         self._stopping = asyncio.Event()
 
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
@@ -111,8 +117,8 @@ class BackgroundRunner:
                         return
                 await self.tick(TURN_SECONDS)
         except asyncio.CancelledError:
-            for turn in self._turns.values():
-                turn.cancel()
+            for each in self._rounds:
+                each.cancel()
             raise
 
     async def finish(self, seconds: float) -> int:
@@ -139,27 +145,49 @@ class BackgroundRunner:
         return [work for task in self.tasks for work in task.unfinished]
 
     def _begun(self) -> list[asyncio.Task[None]]:
-        """The turns, and what they have begun."""
+        """The rounds, and what their turns have begun."""
         run = [] if self._run is None or self._run.done() else [self._run]
-        return [*run, *self._turns.values(), *self.unfinished]
+        return [*run, *self._rounds, *self.unfinished]
 
     async def tick(self, seconds: float | None = None) -> None:
         """Give each task a turn, unless its last one goes on. What fails in one task keeps no other from its work.
 
+        A round gives the turns one after the other. If a turn takes long, it is the last one of its round, and another
+        round gives the turns that are left.
+
         Args:
             seconds: how long to wait for each turn; None: until it is over.
         """
-        for task in self.tasks:
-            if task not in self._turns:
-                turn = self._turns[task] = asyncio.create_task(self._turn(task))
-                await asyncio.wait([turn], timeout=seconds)
+        left = deque(task for task in self.tasks if task not in self._in_turn)
+        while left:
+            turns, left = left, deque()
+            round_ = asyncio.create_task(self._round(turns))
+            self._rounds.add(round_)
+            round_.add_done_callback(self._rounds.discard)
+            while not round_.done():
+                begun = self._turns_begun
+                await asyncio.wait([round_], timeout=seconds)
+                if begun == self._turns_begun and not round_.done():
+                    left = deque(turns)
+                    turns.clear()
+                    break
 
-    async def _turn(self, task: BackgroundTask) -> None:
-        try:
-            with self._faults.of(type(task).__name__):
-                await task.tick()
-        finally:
-            del self._turns[task]
+    async def _round(self, turns: deque[BackgroundTask]) -> None:
+        """Give tasks their turns, as long as there are some. Calls on the event loop come in between."""
+        clock = asyncio.get_running_loop().time
+        since = clock()
+        while turns:
+            task = turns.popleft()
+            self._turns_begun += 1
+            self._in_turn.add(task)
+            try:
+                with self._faults.of(type(task).__name__):
+                    await task.tick()
+            finally:
+                self._in_turn.discard(task)
+            if clock() - since >= _YIELD_SECONDS:
+                await asyncio.sleep(0)
+                since = clock()
 
 
 async def _release(lease: SharedLease) -> None:

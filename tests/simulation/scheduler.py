@@ -30,8 +30,8 @@ FLUSH_SECONDS: Final = 300.0
 _TIMEOUT: Final = 10.0
 """Of a call to the extender."""
 
-_PAUSE: Final = 0.02
-"""Between two looks at the queue."""
+_LONGEST_PAUSE: Final = 10.0
+"""Between two looks at the queue, if nothing moves a pod and no backoff ends."""
 
 _MOVING: Final = (CLAIMS, CLASSES)
 """Kinds whose events move pods that an extender has rejected, if the scheduler listens to them; slices do not."""
@@ -103,6 +103,8 @@ class KubeScheduler:
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._moved = asyncio.Event()
+        """Something may have moved a pod."""
         self.api.follow(self)
 
     # --- what the scheduler's watch tells -----------------------------------------------------------------------
@@ -120,6 +122,7 @@ class KubeScheduler:
         return True
 
     def _hear(self, event: Event) -> None:
+        self._moved.set()
         is_there, obj = event.type is not EventType.DELETED, event.object
         if event.resource == NODES:
             if is_there:
@@ -169,7 +172,7 @@ class KubeScheduler:
         """Schedule until cancelled."""
         while True:
             if (pending := self._next()) is None:
-                await asyncio.sleep(_PAUSE)
+                await self._until_something_may_be_due()
                 continue
             pending.in_cycle, pending.moved, pending.moved_meanwhile = True, False, False
             node = ""
@@ -196,6 +199,13 @@ class KubeScheduler:
         with suppress(ApiError):
             await self.api.patch_status(PODS, key_of(pod), patch)
 
+    async def _until_something_may_be_due(self) -> None:
+        self._moved.clear()
+        ready = [each.ready for each in self._queue.values() if each.moved and not each.in_cycle]
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(min([self._loop.time() + _LONGEST_PAUSE, *ready])):
+                await self._moved.wait()
+
     def _next(self) -> _Pending | None:
         now = self._loop.time()
         for each in self._queue.values():
@@ -209,6 +219,7 @@ class KubeScheduler:
         pending.in_cycle = False
         pending.attempts, pending.failed = pending.attempts + 1, self._loop.time()
         pending.moved |= pending.moved_meanwhile
+        self._moved.set()
 
     async def _cycle(self, pending: _Pending) -> str:
         """The node for a pod; empty if there is none now."""
@@ -278,6 +289,7 @@ class KubeScheduler:
         await asyncio.sleep(5.0)  # its watch has shown the pod's node by then
         if metadata["uid"] in self._queue:
             pending.in_cycle, pending.moved = False, True
+            self._moved.set()
 
     async def _ask(self, ask: Callable[[Replica], Awaitable[_T]]) -> _T:
         """Call one of the ready replicas. Raises AwayError, TimeoutError and what the service raises."""

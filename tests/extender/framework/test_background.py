@@ -170,3 +170,23 @@ async def test_a_runner_that_is_cancelled_leaves_no_turn_behind() -> None:
     await asyncio.wait([running])
     await virtualtime.elapse(0.1)
     assert ({each for each in asyncio.all_tasks() if each is not asyncio.current_task()}) == set()
+
+
+class Where(BackgroundTask):
+    """Notes which task of the event loop gives it its turns."""
+
+    def __init__(self) -> None:
+        self.turns: list[asyncio.Task[object] | None] = []
+
+    async def tick(self) -> None:
+        self.turns.append(asyncio.current_task())
+
+
+@in_virtual_time
+async def test_turns_that_wait_for_nothing_follow_each_other_in_one_task_of_the_loop() -> None:
+    first, slow, second, third = Where(), Slow(), Where(), Where()
+    runner = BackgroundRunner(nobody(), Faults(Told()), [first, slow, second, third])
+    await runner.tick(TURN_SECONDS)
+    assert first.turns != second.turns
+    assert second.turns == third.turns
+    await runner.finish(0.0)
