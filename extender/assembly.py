@@ -28,6 +28,7 @@ from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.double_allocations import DoubleAllocations
 from extender.cluster.objects.pods import Pod
+from extender.cluster.whole_pods import WholePods
 from extender.cluster.writes.events import Recorder
 from extender.cluster.writes.writer import Writer
 from extender.config.settings import Settings, ShapeSettings
@@ -96,6 +97,7 @@ class Surroundings:
         has_schedulers: schedulers follow the cluster, so a pod that is woken is tried again. Otherwise none is woken.
         verb_priority: knows when verbs run.
         in_background: where searches of background tasks run; None: where all searches run.
+        whole_pods: lists all pods for answers; None: the state has them, or nobody has.
     """
 
     live: "LiveCluster | None" = None
@@ -107,6 +109,7 @@ class Surroundings:
     has_schedulers: bool = True
     verb_priority: VerbPriority = field(default_factory=VerbPriority)
     in_background: Offload | None = None
+    whole_pods: WholePods | None = None
 
 
 ALONE: Final = Surroundings()
@@ -302,4 +305,5 @@ def make_overview(
         schedulers,
         off_loop,
         verb_priority=around.verb_priority,
+        whole_pods=around.whole_pods,
     )

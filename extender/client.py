@@ -215,9 +215,14 @@ def blocking(
 _Reply: TypeAlias = "dict[str, Any]"
 
 
-def start(drivers: Iterable[str] | None = None) -> Call[str]:
-    """The id of a new session, which judges some drivers; None: all."""
-    body = {} if drivers is None else {"Drivers": list(drivers)}
+def start(drivers: Iterable[str] | None = None, *, whole_pods: bool = False) -> Call[str]:
+    """The id of a new session, which judges some drivers; None: all.
+
+    Args:
+        drivers: the drivers.
+        whole_pods: it also checks what kube-scheduler's default filters check, except volumes.
+    """
+    body = {**({} if drivers is None else {"Drivers": list(drivers)}), **({"WholePods": True} if whole_pods else {})}
     return Call("start", body, lambda reply: _text(reply["Session"]))
 
 
@@ -422,9 +427,9 @@ class AutoscalerClient:
         """The service at a URL, such as ``http://127.0.0.1:8888``."""
         return cls(httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS))
 
-    def start(self, drivers: Iterable[str] | None = None) -> Session:
-        """A session on the cluster as it is now, which judges some drivers; None: all."""
-        return Session(self._http, self.latest.call(start(drivers)))
+    def start(self, drivers: Iterable[str] | None = None, *, whole_pods: bool = False) -> Session:
+        """A session on the cluster as it is now; the arguments are those of `start`."""
+        return Session(self._http, self.latest.call(start(drivers, whole_pods=whole_pods)))
 
     def __enter__(self) -> Self:
         return self
@@ -447,9 +452,9 @@ class AsyncAutoscalerClient:
         """The service at a URL, such as ``http://127.0.0.1:8888``."""
         return cls(httpx.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS))
 
-    async def start(self, drivers: Iterable[str] | None = None) -> AsyncSession:
-        """A session on the cluster as it is now, which judges some drivers; None: all."""
-        session_id = await self.latest.call(start(drivers))
+    async def start(self, drivers: Iterable[str] | None = None, *, whole_pods: bool = False) -> AsyncSession:
+        """A session on the cluster as it is now; the arguments are those of `start`."""
+        session_id = await self.latest.call(start(drivers, whole_pods=whole_pods))
         return AsyncSession(self._http, session_id)
 
     async def __aenter__(self) -> Self:

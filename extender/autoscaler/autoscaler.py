@@ -8,7 +8,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,14 +20,16 @@ from prometheus_client import Gauge
 from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.readiness import DaemonSetReader, Expectations
 from extender.autoscaler.sessions import PeerConnection, Peers, SessionLimits, Sessions
-from extender.autoscaler.simulated_cluster import World
+from extender.autoscaler.simulated_cluster import PLACED_BYTES, World
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.whole_pods import NOT_LISTED, ListedPods
 from extender.config.settings import Settings
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.service import Service
 from extender.kube.api import Api, ObjectKey
 from extender.planning.templates.catalog import Catalog, Supply
+from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget
 from extender.tools.offload import Offload, in_thread
 
@@ -35,6 +37,11 @@ _T = TypeVar("_T")
 
 _SOLVING_SHARE = 0.9
 """The share of a verb's time for the search; the rest is for reading and writing."""
+
+
+async def nothing_listed() -> ListedPods:
+    """For a cluster whose pods are all in the state, or nowhere."""
+    return NOT_LISTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class Autoscaler:
         expectations: finds out what tells of the drivers of nodes, as things are now.
         negotiating: asks the controllers of negotiated claims.
         peers: the other replicas; None: nothing is known of any.
+        listed_pods: lists all pods of a live cluster.
         off_loop: where the work is done.
     """
 
@@ -58,6 +66,7 @@ class Autoscaler:
     expectations: Callable[[], Awaitable[Expectations]]
     negotiating: Negotiating
     peers: Peers | None = None
+    listed_pods: Callable[[], Awaitable[ListedPods]] = nothing_listed
     off_loop: Offload = in_thread
 
     @property
@@ -66,14 +75,31 @@ class Autoscaler:
         return self.decider.solver
 
     def latest(self) -> World:
-        """The cluster as it is now.
+        """The cluster as it is now; kube-scheduler's own checks are left to the autoscaler.
 
         Raises:
             RefusedError: the cluster is not known well enough.
         """
         snapshot = self.state.known()
         self.decider.follow(snapshot)
+        snapshot = snapshot if snapshot.placed is None else snapshot._replace(placed=None)
         return World(snapshot, Supply(self.catalog, snapshot))
+
+    async def latest_whole(self) -> tuple[World, Sequence[str]]:
+        """The cluster as it is now, with whole pods; and what of these is not known, in words.
+
+        Raises:
+            RefusedError: the cluster is not known well enough, or its pods are not.
+        """
+        listed = await self.listed_pods()
+        snapshot = self.state.known()
+        self.decider.follow(snapshot)
+        snapshot = await self.off_loop(partial(listed.beside, snapshot))
+        if snapshot.placed is None:
+            why = "; ".join(listed.problems) or "no pods are listed: cluster.podsForAnswers is 0"
+            raise RefusedError(f"WholePods: {why}")
+        weight = PLACED_BYTES * len(snapshot.placed.pods)
+        return World(snapshot, Supply(self.catalog, snapshot), weight=weight), listed.problems
 
     def for_call(self, seconds: float = math.inf) -> Solver:
         """The allocator for one call that begins now; waiting for others of the session is part of the call."""

@@ -9,7 +9,7 @@ driver. Structured parameters do not say whose devices a request is for, but sel
 as ``device.driver == "gpu.example.com"``. Where they do not, the devices that are known tell.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -46,6 +46,7 @@ from extender.framework.filter import FilterResult
 from extender.framework.pods.extended_resources.special_claim import class_serving
 from extender.framework.reasons import Reasons
 from extender.kube.api import ObjectKey
+from extender.planning.kube_scheduler import SchedulerChecks
 from extender.planning.node_room import NodeRoom, demand_of
 from extender.planning.planner import Planner, as_planned
 from extender.planning.templates.blueprints import Blueprint, with_new_node, without_devices
@@ -191,6 +192,12 @@ NODE_BYTES: Final = 4_000
 CLAIM_BYTES: Final = 4_000
 """What a claim that is held in the world takes, its place in the indexes and its pod's included, about."""
 
+PLACED_BYTES: Final = 1_600
+"""What a whole pod that has a node takes, with its place in the indexes, about."""
+
+REJECTED: Final = Cause("kube-scheduler", "{detail}")
+"""kube-scheduler itself rejects a node."""
+
 _INSUFFICIENT: Final = Cause("device-plugins", "insufficient {detail}")
 
 
@@ -287,7 +294,7 @@ class World:
             snapshot = snapshot.with_node(node)
         solver = decider.solver.within(until)
         pod, snapshot = self.with_claims(pod, snapshot, solver)
-        short = {name: reason for name in names if (reason := _shortage(pod, snapshot.nodes.get(name), snapshot))}
+        short = _rejections(pod, names, snapshot)
         left = [name for name in names if name not in short]
         found = Planner(solver, decider).filter(pod, left, snapshot)
         return replace(found, unresolvable=found.unresolvable.beside(Reasons.of(short))) if short else found
@@ -298,12 +305,11 @@ class World:
         A pod that is on another node moves: the devices that only this pod held there are free again.
         """
         if not pod.needs_devices:
-            return self
+            return self._with_plain(pod, node)
         pod, before = self.with_claims(pod, self.snapshot, solver)
         before_on_node = before.with_node(node)
-        shortage = _shortage(pod, node, before_on_node)
-        if shortage is not None:
-            return No(shortage)
+        if rejected := _rejections(pod, [node.name], before_on_node):
+            return No(rejected[node.name])
         found = Planner.remembering(solver).place(pod, node.name, before_on_node)
         if isinstance(found, No):
             return found
@@ -315,6 +321,16 @@ class World:
             held = held.delete(uid)
         weight = self.weight + is_new * CLAIM_BYTES * len(pod.claims)
         return replace(self, snapshot=after, weight=weight, granted=Map(), held=held)
+
+    def _with_plain(self, pod: Pod, node: NodeObject) -> "World | No":
+        """The world with a pod without devices on a node: it counts if whole pods do."""
+        snapshot = without_place(pod, self.snapshot)
+        if snapshot.placed is None:
+            return self
+        if rejected := _rejections(pod, [node.name], snapshot.with_node(node)):
+            return No(rejected[node.name])
+        placed = snapshot.placed.with_pod(replace(pod, node_name=node.name))
+        return replace(self, snapshot=snapshot._replace(placed=placed), weight=self.weight + PLACED_BYTES)
 
     def _negotiated(self, snapshot: Snapshot, pod: Pod) -> Snapshot:
         """The cluster with what controllers would allocate for a pod that was placed."""
@@ -337,8 +353,25 @@ class World:
             snapshot: a fork of the world's.
             solver: evaluates selectors.
         """
-        pod, snapshot = as_planned(pod, snapshot)
+        pod, snapshot = as_planned(pod, without_place(pod, snapshot))
         return (pod, snapshot) if self.scope is None else self.scope.narrowed(pod, snapshot, solver)
+
+
+def without_place(pod: Pod, snapshot: Snapshot) -> Snapshot:
+    """The cluster in which a pod has not got its node yet: it is asked about without one."""
+    placed = snapshot.placed
+    before = None if placed is None or pod.node_name else placed.pods.get(pod.key)
+    if placed is None or before is None or before.uid != pod.uid:
+        return snapshot
+    return snapshot._replace(placed=placed.without_pod(pod.key))
+
+
+def _rejections(pod: Pod, names: Sequence[str], snapshot: Snapshot) -> Mapping[str, Reason]:
+    """The nodes that lack something apart from devices, each with the reason: all of it, if whole pods are known."""
+    if snapshot.placed is not None:
+        rejected = SchedulerChecks(snapshot, [name for name in names if name in snapshot.nodes]).rejections(pod)
+        return {name: Reason(REJECTED, detail=reason) for name, reason in rejected.items()}
+    return {name: reason for name in names if (reason := _shortage(pod, snapshot.nodes.get(name), snapshot))}
 
 
 def _shortage(pod: Pod, node: NodeObject | None, snapshot: Snapshot) -> Reason | None:

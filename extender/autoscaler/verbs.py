@@ -28,7 +28,7 @@ from extender.autoscaler.scale_up.plan import (
 from extender.autoscaler.sessions import SESSION, Planned
 from extender.autoscaler.simulated_cluster import Scope, World
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.framework import wire
 from extender.framework.cycle import policy_of
 from extender.framework.decisions.evaluate import Decider
@@ -50,7 +50,7 @@ EXAMPLE_NODE: Final[JSON] = {
 
 def as_pending(value: JSON, where: str) -> PendingPod:
     """A value that must be a pending Pod; ``where`` is its own path."""
-    pod = identified(as_pod(value, where))
+    pod = identified(as_pod(value, where, parse_whole_pod))
     try:
         return PendingPod(pod, parse_demand(as_object(value, where)))
     except InvalidObjectError as error:
@@ -88,13 +88,30 @@ MOST_DRIVERS: Final = 64
 """Drivers in the scope of one session."""
 
 
-def decode_start(body: bytes) -> frozenset[str] | None:
-    """An empty body, or an object; ``Drivers`` names the drivers that the session judges. None: all drivers.
+@dataclass(frozen=True, slots=True)
+class StartArgs:
+    """What a new session judges.
+
+    Attributes:
+        drivers: None: all drivers.
+        whole_pods: also all that kube-scheduler's default filters check, except volumes.
+    """
+
+    drivers: frozenset[str] | None = None
+    whole_pods: bool = False
+
+
+def decode_start(body: bytes) -> StartArgs:
+    """An empty body, or an object; ``Drivers`` names the drivers that the session judges.
 
     Raises:
         WireError: the body is something else; there is no driver, or too many; a name is not one of a driver.
     """
-    names = optional(root_of(body), "Drivers", list) if body else None
+    root = root_of(body) if body else {}
+    return StartArgs(_drivers(optional(root, "Drivers", list)), bool(optional(root, "WholePods", bool)))
+
+
+def _drivers(names: Sequence[JSON] | None) -> frozenset[str] | None:
     if names is None:
         return None
     if not 0 < len(names) <= MOST_DRIVERS:
@@ -102,23 +119,44 @@ def decode_start(body: bytes) -> frozenset[str] | None:
     return frozenset(_driver(name, f"Drivers[{index}]") for index, name in enumerate(names))
 
 
-def start_session(by: InSession, drivers: frozenset[str] | None = None) -> str:
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A new session, and what it does not know, in words."""
+
+    session: str
+    unknown: Sequence[str] = ()
+
+
+def start_session(by: InSession, drivers: frozenset[str] | None = None, world: World | None = None) -> str:
     """The id of a new session.
 
     Args:
         by: its caller starts the session.
         drivers: those that the session judges; None: all.
+        world: what it begins with; None: the cluster as it is now.
 
     Raises:
         RefusedError: the cluster is not known well enough.
     """
-    world = by.autoscaler.latest()
+    world = by.autoscaler.latest() if world is None else world
     scope = None if drivers is None else Scope(drivers, world.supply)
     return by.autoscaler.sessions.start(replace(world, scope=scope), by.caller, by.owner).id
 
 
-async def _started(by: InSession, drivers: frozenset[str] | None) -> str:
-    return start_session(by, drivers)
+async def _started(by: InSession, args: StartArgs) -> Started:
+    if not args.whole_pods:
+        return Started(start_session(by, args.drivers))
+    world, unknown = await by.autoscaler.latest_whole()
+    return Started(start_session(by, args.drivers, world), unknown)
+
+
+def encode_started(started: Started) -> bytes:
+    """The id, and what is not known."""
+    return wire.as_line({"Session": started.session, **_not_modeled(started.unknown)})
+
+
+def _not_modeled(words: Sequence[str]) -> Mapping[str, JSON]:
+    return {"NotModeled": list(words)} if words else {}
 
 
 def _driver(value: JSON, where: str) -> str:
@@ -129,14 +167,14 @@ def _driver(value: JSON, where: str) -> str:
     return value
 
 
-START: Final[Verb[InSession, frozenset[str] | None, str]] = Verb(
+START: Final[Verb[InSession, StartArgs, Started]] = Verb(
     "start",
     decode_start,
     _started,
-    lambda _, session: wire.as_line({"Session": session}),
+    lambda _, started: encode_started(started),
     Doc(
         "Begin a session on a snapshot of the cluster. Later calls carry its id as the header session.",
-        {"Drivers": ["gpu.example.com"]},
+        {"Drivers": ["gpu.example.com"], "WholePods": False},
         {"Session": "lk6RqTZ8tR0BzQ8FmXyB4oTnJ1yZ0m7bYwG2cUeVh5s"},
     ),
     is_small=True,
@@ -162,7 +200,7 @@ def decode_simulated(body: bytes) -> SimulatedArgs:
     Raises:
         WireError: the body is something else.
     """
-    return simulated(wire.decode_filter(body))
+    return simulated(wire.decode_whole(body))
 
 
 def simulated(asked: wire.FilterArgs) -> SimulatedArgs:
@@ -264,7 +302,7 @@ def decode_selected(body: bytes) -> SelectedArgs:
         WireError: the body is something else.
     """
     root = root_of(body)
-    pod = as_pod(required(root, "Pod", dict), "Pod")
+    pod = as_pod(required(root, "Pod", dict), "Pod", parse_whole_pod)
     node = required(root, "Node", dict)
     name_of(node, "Node")
     return SelectedArgs(identified(pod), as_node(node, "Node"))
@@ -418,7 +456,8 @@ def encode_plan(plan: ScaleUpPlan) -> bytes:
         }
         for group in plan.groups
     ]
-    return wire.as_line({"NodeGroups": groups, "FailedPods": {str(pod): reason for pod, reason in plan.failed}})
+    failed = {str(pod): reason for pod, reason in plan.failed}
+    return wire.as_line({"NodeGroups": groups, "FailedPods": failed, **_not_modeled(plan.unmodeled)})
 
 
 def _group(value: JSON, where: str) -> NodeGroup:

@@ -344,6 +344,11 @@ class ClusterSettings(Section):
         description="If a watch is silent for longer, pods with devices are not decided.",
         ge=70,
     )
+    pods_for_answers: int = Field(
+        default=50_000,
+        description="Most pods that are listed for an answer about kube-scheduler's own checks; 0: none are.",
+        ge=0,
+    )
 
 
 class MemorySettings(Section):

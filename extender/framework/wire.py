@@ -17,7 +17,7 @@ import orjson
 
 from allocator import InvalidObjectError
 from allocator.tools import JSON
-from extender.cluster.objects.pods import Pod, parse_pod, parse_waiting_pod
+from extender.cluster.objects.pods import Pod, parse_pod, parse_waiting_pod, parse_whole_pod
 from extender.framework.filter import FilterResult
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.victims import Victims
@@ -31,7 +31,7 @@ NAMESPACE: Final = 63
 """Longest name of a namespace."""
 
 _encoder: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer"}
+_NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer", bool: "true or false"}
 
 
 class WireError(Exception):
@@ -65,7 +65,7 @@ def optional(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str 
         if field not in parent:
             _refuse_other_case(parent, field, where)
         return None
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
         raise mismatch(where + field, kind, value)
     return value
 
@@ -243,11 +243,30 @@ def decode_filter(body: bytes) -> FilterArgs:
     Raises:
         WireError: the body is something else.
     """
-    return _plain(body) or _any(body)
+    return _plain(body) or decode_whole(body, parse_pod)
+
+
+def decode_whole(body: bytes, parse: Callable[[Mapping[str, JSON]], Pod] = parse_whole_pod) -> FilterArgs:
+    """As `decode_filter`, with names or with whole nodes; ``parse`` reads the pod. Errors name the field."""
+    root = root_of(body)
+    pod = as_pod(required(root, "Pod", dict), "Pod", parse)
+    nodes, names = optional(root, "Nodes", dict), optional(root, "NodeNames", list) or []
+    if "NodeNames" not in root and "Nodes" not in root:
+        raise WireError("NodeNames", "missing, and so is Nodes: one of them must be given")
+    if nodes is not None:
+        items = optional(nodes, "items", list, "Nodes.") or []
+        by_name = {name_of(item, f"Nodes.items[{index}]"): item for index, item in enumerate(items)}
+        return FilterArgs(pod, tuple(by_name), by_name)
+    try:
+        "".join(names)  # the fastest check that all are strings: there may be thousands
+    except TypeError as error:
+        wrong = next(index for index, name in enumerate(names) if not isinstance(name, str))
+        raise mismatch(f"NodeNames[{wrong}]", str, names[wrong]) from error
+    return FilterArgs(pod, names)
 
 
 def _plain(body: bytes) -> FilterArgs | None:
-    """A request with names alone, read fast; None if there is something unusual, for which `_any` is."""
+    """A request with names alone, read fast; None if there is something unusual, for which `decode_whole` is."""
     try:
         parts = _names_mode.decode(body)
         pod = _pod(bytes(parts.Pod))
@@ -269,25 +288,6 @@ def _remembered_pod(json: bytes) -> Pod:
 
 def _read_pod(json: bytes) -> Pod:
     return as_pod(orjson.loads(json), "Pod", parse_waiting_pod)
-
-
-def _any(body: bytes) -> FilterArgs:
-    """A request with names or with whole nodes; errors name the field."""
-    root = root_of(body)
-    pod = as_pod(required(root, "Pod", dict), "Pod")
-    nodes, names = optional(root, "Nodes", dict), optional(root, "NodeNames", list) or []
-    if "NodeNames" not in root and "Nodes" not in root:
-        raise WireError("NodeNames", "missing, and so is Nodes: one of them must be given")
-    if nodes is not None:
-        items = optional(nodes, "items", list, "Nodes.") or []
-        by_name = {name_of(item, f"Nodes.items[{index}]"): item for index, item in enumerate(items)}
-        return FilterArgs(pod, tuple(by_name), by_name)
-    try:
-        "".join(names)  # the fastest check that all are strings: there may be thousands
-    except TypeError as error:
-        wrong = next(index for index, name in enumerate(names) if not isinstance(name, str))
-        raise mismatch(f"NodeNames[{wrong}]", str, names[wrong]) from error
-    return FilterArgs(pod, names)
 
 
 def decode_preempt(body: bytes) -> PreemptArgs:

@@ -139,8 +139,13 @@ class PageReader(Protocol):
         ...
 
 
-async def pages(reader: PageReader, resource: Resource) -> AsyncGenerator[ListPage, None]:
+async def pages(reader: PageReader, resource: Resource, fields: str = "") -> AsyncGenerator[ListPage, None]:
     """The pages of a list, at least one; each page is requested when the caller has handled the one before.
+
+    Args:
+        reader: of the API server.
+        resource: the kind.
+        fields: a field selector; empty: all objects.
 
     Raises:
         ApiError: a refusal; Gone if the list has expired while it was read.
@@ -148,7 +153,7 @@ async def pages(reader: PageReader, resource: Resource) -> AsyncGenerator[ListPa
     """
     path = reader.served.path(resource)
     kind = {"apiVersion": reader.served.api_version(resource), "kind": resource.kind}
-    query: dict[str, str] = {}
+    query = {"fieldSelector": fields} if fields else {}
     while True:
         page = await reader.read_page(path, query, lambda request, reply: _page(request, reply, kind))
         yield page

@@ -19,7 +19,7 @@ from allocator import DeviceTaint, selector_matches
 from allocator.checks import taint_text, tolerates
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import CORDON, NodeRequirements, Pod
-from extender.cluster.objects.unmodeled_conditions import VOLUMES
+from extender.cluster.objects.unmodeled_conditions import REQUESTS, VOLUMES
 from extender.cluster.snapshot import Snapshot
 from extender.planning.neighbors import (
     GUARDED,
@@ -75,7 +75,7 @@ class SchedulerChecks:
         self._nodes: Mapping[str, NodeObject] = every if names is None else {name: every[name] for name in names}
         placed = snapshot.placed
         pods_at = _pods_with_devices(snapshot) if placed is None else placed.at
-        self._rooms = NodeRooms(every, pods_at, is_whole=placed is not None)
+        self._rooms = NodeRooms(every, pods_at, self._nodes, is_whole=placed is not None)
         inclusion = NodeInclusion(_tolerates_all, _is_selected)
         self._neighbors = None if placed is None else Neighbors(every, placed, inclusion)
         self._known: dict[NodeRequirements, Mapping[str, str]] = {}
@@ -85,8 +85,7 @@ class SchedulerChecks:
         found = self._of_requirements(pod.requirements)
         lacking = self._rooms.lacking(self._rooms.demand(pod))
         if lacking:
-            lacks = {name: " and ".join(lacking[name]) for name in lacking if name in self._nodes}
-            found = {**lacks, **found}
+            found = {**{name: " and ".join(lacks) for name, lacks in lacking.items()}, **found}
         if self._neighbors is None or not self._neighbors.concerns(pod):
             return found
         found = dict(found)
@@ -168,16 +167,33 @@ _MAX_NAMED: Final = 3
 
 def not_modeled(pods: Iterable[Pod], snapshot: Snapshot) -> tuple[str, ...]:
     """What kube-scheduler checks of some pods and is not known of a cluster, in words; volumes with their pods."""
+    found = _unmodeled(pods)
+    users = found.pop(VOLUMES, ())
+    words = [] if snapshot.placed is not None else list(found)
+    if users:
+        words.append(_with_users(VOLUMES, users))
+    return tuple(sorted(words))
+
+
+def not_modeled_on_new_nodes(pods: Iterable[Pod], snapshot: Snapshot) -> tuple[str, ...]:
+    """As `not_modeled`, where what a new node has for pods is known; each condition with its pods."""
+    found = _unmodeled(pods)
+    left = sorted(found.keys() - {REQUESTS}) if snapshot.placed is None else sorted(found.keys() & {VOLUMES})
+    return tuple(_with_users(what, found[what]) for what in left)
+
+
+def _unmodeled(pods: Iterable[Pod]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for pod in pods:
         for what in pod.unmodeled:
             found.setdefault(what, set()).add(str(pod))
-    users = sorted(found.pop(VOLUMES, ()))
-    words = [] if snapshot.placed is not None else list(found)
-    if users:
-        more = f" and {len(users) - _MAX_NAMED} more" if len(users) > _MAX_NAMED else ""
-        words.append(f"{VOLUMES} ({', '.join(users[:_MAX_NAMED])}{more})")
-    return tuple(sorted(words))
+    return found
+
+
+def _with_users(what: str, pods: Iterable[str]) -> str:
+    names = sorted(pods)
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"{what} ({', '.join(names[:_MAX_NAMED])}{more})"
 
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"

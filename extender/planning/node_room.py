@@ -5,7 +5,7 @@ manifests does not say, is not compared. Extended resources that a node does not
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from extender.cluster.objects.extended_resources import asked
@@ -119,13 +119,20 @@ class NodeRooms:
     Args:
         nodes: by name.
         pods_at: the pods of a node.
+        names: the nodes that are asked about.
         is_whole: all that pods ask for is known; else only what device plugins offer is compared.
     """
 
     def __init__(
-        self, nodes: Mapping[str, NodeObject], pods_at: Callable[[str], Iterable[Pod]], *, is_whole: bool
+        self,
+        nodes: Mapping[str, NodeObject],
+        pods_at: Callable[[str], Iterable[Pod]],
+        names: Collection[str],
+        *,
+        is_whole: bool,
     ) -> None:
         self._nodes = nodes
+        self._names = names
         self._pods_at = pods_at
         self._is_whole = is_whole
         self._rooms: dict[str, NodeRoom] = {}
@@ -152,7 +159,7 @@ class NodeRooms:
         if not (demand.amounts or demand.is_counted):
             return {}
         seen, found = self._known.get(demand, (-1, {}))
-        names: Iterable[str] = self._nodes if seen < 0 else set(self._placed[seen:])
+        names: Iterable[str] = self._names if seen < 0 else set(self._placed[seen:]).intersection(self._names)
         for name in names:
             lacks = self.at(name).lacks(demand)
             if lacks:

@@ -81,6 +81,8 @@ class Explainer:
         schedulers: names of the schedulers that call the extender; empty: not known.
         preempts: device preemption is on.
         suggest: finds further changes for a pod that fits nowhere, if all nodes are asked about.
+        followed: the cluster that the decider follows; None: `snapshot`.
+        unread: what of the cluster is not known, and why, in words.
         solver: that of the decider, limited to the time that is left. It learns nothing of pods that do not exist.
     """
 
@@ -93,6 +95,8 @@ class Explainer:
     schedulers: Collection[str] = ()
     preempts: bool = True
     suggest: Sequence[Suggest] = ()
+    followed: Snapshot | None = None
+    unread: Sequence[str] = ()
     solver: Solver = field(init=False)
 
     def __post_init__(self) -> None:
@@ -146,7 +150,7 @@ class Explainer:
         cycle = open_cycle(pod, snapshot, self.decider.solver.within(self.until) if is_there else self.solver)
         rejections = SchedulerChecks(snapshot).rejections(pod)
         rejected = {name: rejections[name] for name in names if name in rejections}
-        self.decider.follow(self.snapshot)
+        self.decider.follow(self.followed or self.snapshot)
         if isinstance(cycle, Blocked):
             found = _blocked(pod, cycle.reason.in_words(), advice(pod, snapshot))
         elif not names:
@@ -186,7 +190,8 @@ class Explainer:
 
     def _of_next(self, pod: Pod, refusal: Refusal, lacking: Lacking) -> Explanation:
         """The explanation of a pod of a gang: what the next pod of the gang lacks."""
-        other = replace(self, snapshot=lacking.cluster, decider=Decider(self.solver, None), schedulers=(), suggest=())
+        decider = Decider(self.solver, None)
+        other = replace(self, snapshot=lacking.cluster, decider=decider, schedulers=(), suggest=(), followed=None)
         found = replace(other, seconds=0.0, preempts=False)._explained(lacking.pod, None, NOTHING_ASKED)
         if found.verdict is not Conclusion.FITS_NOWHERE:
             return _blocked(pod, str(refusal), refusal.advice)
@@ -209,6 +214,7 @@ class Explainer:
             return
         if unknown := not_modeled([pod], self.snapshot):
             yield f"kube-scheduler also checks what is not looked at here: {', '.join(unknown)}"
+        yield from self.unread
         yield from self.solver.plugins.notes(pod, self.snapshot)
         others = sum(each.is_pending and each.key != pod.key for each in self.snapshot.pods.values())
         if others and pod.needs_devices:

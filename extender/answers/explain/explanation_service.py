@@ -25,6 +25,7 @@ from extender.answers.observe.overview import Overview
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.priority_classes import CLASS_NAME, read_priority_classes
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.whole_pods import NOT_LISTED, ListedPods
 from extender.config.settings import SchedulingSettings
 from extender.framework.cycle import refreshed
 from extender.framework.pods.stand_in import stand_in
@@ -222,15 +223,18 @@ class Explanations:
             CrowdedError: others wait.
         """
         await self._negotiation.look(pod)
-        snapshot = self._state.known()
-        known = refreshed(pod, snapshot)
+        self._state.known()
         with await self._asking.take(caller):
+            listed = await self.overview.listed_pods()
+            snapshot = self._state.known()
+            known = listed.whole(refreshed(pod, snapshot))
             admission = await read_admission(known, snapshot, self._api)
             if priority_class is not None:
                 known, admission = await self._prioritized(known, priority_class, admission)
 
         def explained() -> Explanation:
-            return _readable(self._explainer(snapshot).explain(known, nodes, admission), within, snapshot)
+            explainer = self._explainer(snapshot, listed)
+            return _readable(explainer.explain(known, nodes, admission), within, snapshot)
 
         return await self._explaining.offload(in_thread, caller)(explained)
 
@@ -277,24 +281,28 @@ class Explanations:
             known = (each for other, each in snapshot.claims.items() if within in (None, other.namespace))
             return await self._explaining.offload(in_thread, caller)(partial(unknown_claim, key, known))
         await self._negotiation.look(stand_in(found.claim))
+        with await self._asking.take(caller):
+            listed = await self.overview.listed_pods()
         now = self._state.known()
 
         def explained() -> Explanation:
-            return _readable(explain_claim(found, self._explainer(now), nodes), within, now)
+            return _readable(explain_claim(found, self._explainer(now, listed), nodes), within, now)
 
         return await self._explaining.offload(in_thread, caller)(explained)
 
-    def _explainer(self, snapshot: Snapshot) -> Explainer:
+    def _explainer(self, snapshot: Snapshot, listed: ListedPods = NOT_LISTED) -> Explainer:
         """Explains from now on: to wait for others costs no time of an explanation."""
         until = self._decider.solver.clock() + _EXPLAINING_SECONDS
         return Explainer(
-            snapshot,
+            listed.beside(snapshot),
             self._decider,
             self.verb_priority.turn(),
             until,
             schedulers=self._scheduling.scheduler_names,
             preempts=self._scheduling.preemption,
             suggest=self._suggest,
+            followed=snapshot,
+            unread=listed.problems,
         )
 
     async def _absence(self, key: ObjectKey, within: str | None, caller: str) -> str:

@@ -21,6 +21,7 @@ from extender.cluster.objects.claims import POD_CLAIM_NAME, ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
+from extender.cluster.whole_pods import NOT_LISTED, ListedPods, WholePods
 from extender.cluster.writes.events import Note
 from extender.framework.asked import Asked
 from extender.framework.decision_log import DecisionLog
@@ -207,6 +208,7 @@ class Overview:
         selections: places for those with selectors on all devices, which may take seconds.
         verb_priority: knows when verbs run.
         told: what pods that fit nowhere were told.
+        whole_pods: lists all pods for answers; None: the state has them, or nobody has.
     """
 
     api: Api
@@ -228,6 +230,11 @@ class Overview:
     selections: Places = field(default_factory=_places)
     verb_priority: VerbPriority = field(default_factory=VerbPriority)
     told: ToldPods = field(default_factory=ToldPods)
+    whole_pods: WholePods | None = None
+
+    async def listed_pods(self) -> ListedPods:
+        """All pods, for one answer; verbs go first."""
+        return NOT_LISTED if self.whole_pods is None else await self.whole_pods.listed(self.verb_priority.turn())
 
     def offload(self, caller: str, *, selects: bool = False) -> Offload:
         """Where a table or a page is made for a caller.

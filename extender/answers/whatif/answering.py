@@ -29,6 +29,7 @@ from extender.answers.whatif.question import Question
 from extender.cluster.objects.pods import Pod
 from extender.cluster.priority_classes import ONLY_BUILT_IN, PriorityClasses, read_priority_classes
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.whole_pods import ListedPods
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.extended_resources.requests import request_nouns, request_words
 from extender.kube.api import ObjectKey
@@ -100,6 +101,7 @@ class Answering:
         schedulers: names of the schedulers that call the extender; empty: not known.
         preempts: device preemption is on.
         priorities: what new pods get of their priority classes.
+        unread: what of the cluster is not known, and why, in words.
     """
 
     solver: Solver
@@ -108,6 +110,7 @@ class Answering:
     schedulers: Sequence[str]
     preempts: bool
     priorities: PriorityClasses = ONLY_BUILT_IN
+    unread: Sequence[str] = ()
 
     def answer(self, question: Question, snapshot: Snapshot) -> WhatIfAnswer:
         """What would be.
@@ -124,7 +127,7 @@ class Answering:
             raise TimeoutError
         then = self._round(fork.snapshot)
         found, unexamined = self._with_evictions(list(self._pods(today, then, fork)), then)
-        notes = [] if then.is_complete else [_LATE]
+        notes = [*self.unread] if then.is_complete else [*self.unread, _LATE]
         if self.priorities.unread:
             notes.append(_NO_CLASSES.format(self.priorities.unread))
         features, end = self.solver.features, then.end.snapshot
@@ -261,8 +264,9 @@ class WhatIf:
         classes = ONLY_BUILT_IN
         if question.needs_priorities:
             classes = await read_priority_classes(self.overview.api)
+        listed = await self.overview.listed_pods()
         snapshot = self.overview.state.known()
-        return await anyio.to_thread.run_sync(partial(self._answer, question, snapshot, classes, gone))
+        return await anyio.to_thread.run_sync(partial(self._answer, question, snapshot, listed, classes, gone))
 
     def names(self) -> Mapping[str, list[str]]:
         """Names that a question may use: of node templates, and of nodes, unless there are very many."""
@@ -282,7 +286,12 @@ class WhatIf:
         return tuple(editable(*as_planned(pod, snapshot))) if pod.is_pending else f"pod {key} is not pending"
 
     def _answer(
-        self, question: Question, snapshot: Snapshot, classes: PriorityClasses, gone: threading.Event
+        self,
+        question: Question,
+        snapshot: Snapshot,
+        listed: ListedPods,
+        classes: PriorityClasses,
+        gone: threading.Event,
     ) -> WhatIfAnswer:
         overview = self.overview
         solver, pause = overview.decider.solver, overview.verb_priority.turn()
@@ -294,8 +303,10 @@ class WhatIf:
 
         own = replace(solver.still(), clock=clock, until=solver.clock() + SECONDS)
         now = overview.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        answering = Answering(own, self.catalog, now, overview.schedulers, self.preempts, classes)
-        return answering.answer(question, snapshot)
+        answering = Answering(
+            own, self.catalog, now, overview.schedulers, self.preempts, classes, unread=listed.problems
+        )
+        return answering.answer(question, listed.beside(snapshot))
 
 
 def _ended(place: Place, work: asyncio.Task[WhatIfAnswer]) -> None:

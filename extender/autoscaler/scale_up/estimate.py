@@ -44,7 +44,7 @@ from extender.framework.plugin import Refused
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources.special_claim import class_serving
 from extender.planning.device_counts import least_devices, stranded_devices, typical_devices
-from extender.planning.kube_scheduler import no_attempt
+from extender.planning.kube_scheduler import no_attempt, not_modeled_on_new_nodes
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"
@@ -153,7 +153,9 @@ class Estimate:
             GroupPlan(group.name, tuple(nodes), ", ".join(each.origin for each in blueprints))
             for group, nodes, blueprints in zip(self._groups, self._nodes, self._new.blueprints, strict=True)
         )
-        return ScaleUpPlan(tuple(groups), tuple((pod, failed[pod.uid]) for pod in self._asked if pod.uid in failed))
+        unmodeled = not_modeled_on_new_nodes((pod for pod in self._asked if pod.uid not in failed), self._began)
+        left = tuple((pod, failed[pod.uid]) for pod in self._asked if pod.uid in failed)
+        return ScaleUpPlan(tuple(groups), left, unmodeled)
 
     # --- pods -----------------------------------------------------------------------------------------------
 
@@ -184,7 +186,9 @@ class Estimate:
         specs = tuple(each.claim.spec for each in claims.pending)
         is_alone = _is_alone(pod, claims)
         resources = () if self._snapshot.node_requests is None else likeness_of_resources(pod)
-        others = (pod.containers, pod.policy, pod.priority, pod.nominated_node, resources)
+        others: tuple[Hashable, ...] = (pod.containers, pod.policy, pod.priority, pod.nominated_node, resources)
+        if self._snapshot.placed is not None:
+            others = (*others, demand, pod.conditions, pod.namespace, tuple(sorted(pod.labels.items())))
         devices = self._wants.setdefault(pod.uid if is_alone else (specs, *others), len(self._wants))
         known = self._shapes.get((demand, devices, groups))
         if known is not None:

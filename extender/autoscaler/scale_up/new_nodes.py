@@ -14,18 +14,18 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from allocator import ClaimSpec, PoolId, Usage
+from allocator import ClaimSpec, PoolId, Reason, Usage
 from allocator.obstacles import RemedyKind
 from allocator.pools import Candidate
 from extender.autoscaler.scale_up.plan import NodeDemand, NodeGroup
-from extender.autoscaler.simulated_cluster import World
+from extender.autoscaler.simulated_cluster import REJECTED, World
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.pods.node_resources import is_counted
 from extender.planning.changes import ProposedChange, Suggestion
 from extender.planning.device_counts import free_devices
-from extender.planning.kube_scheduler import rejection
+from extender.planning.kube_scheduler import SchedulerChecks, rejection
 from extender.planning.planner import Planner
 from extender.planning.templates.blueprints import with_new_node
 from extender.planning.templates.catalog import HOSTNAME, Catalog, Group, Supply
@@ -161,7 +161,7 @@ class NewNodes:
         self._groups = groups
         self._solver = solver
         self._planner = Planner.remembering(solver)
-        self._differ = differ or bool(cluster.snapshot.inventory.roaming)
+        self._differ = differ or bool(cluster.snapshot.inventory.roaming) or cluster.snapshot.placed is not None
         self.blueprints = [cluster.supply.blueprints(group.room.node.node) for group in groups]
         self._base = cluster.snapshot
         self._empty: dict[Hashable, Filling] = {}
@@ -202,11 +202,17 @@ class NewNodes:
 
     def _found(self, filling: Filling, shape: PodShape, pod: Pod) -> Filling | No:
         self._solver.look()
-        found = self._planner.take(pod, filling.node, filling.snapshot)
+        snapshot = filling.snapshot
+        if snapshot.placed is not None and (
+            rejected := SchedulerChecks(snapshot, [filling.node]).rejections(pod).get(filling.node)
+        ):
+            return No(Reason(REJECTED, detail=rejected))
+        found = self._planner.take(pod, filling.node, snapshot)
         if isinstance(found, No):
             return found
         kind = filling.kind
-        counts = is_counted(filling.snapshot, self._solver.features)  # devices in use are not the whole state then
+        # Devices in use are not the whole state where more counts.
+        counts = snapshot.placed is not None or is_counted(snapshot, self._solver.features)
         if counts or not filling.is_local or shape.is_alone or not found.pools.issubset(kind.pools):
             after = found.held(pod, filling.node, filling.snapshot)
             return replace(filling, snapshot=after, free=self._free(after, filling.node), is_local=False, after={})

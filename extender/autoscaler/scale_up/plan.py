@@ -5,8 +5,9 @@ offer says what a group would be bought for: how many pods it helps, and how muc
 
 What pods ask of a node apart from claims, and what a new, empty node has for them (resources, node selection, taints)
 counts: otherwise a plan would choose groups that the scheduler then refuses. Rules that need to know of other pods and
-nodes (affinity between pods, topology spread, volumes) are not looked at. Source: the plugin NodeResourcesFit of
-Kubernetes 1.36; `extender.planning.kube_scheduler` has the others.
+nodes (host ports, affinity between pods, topology spread) are looked at in a session of whole pods; a plan names those
+that are not, with their pods. Source: the plugin NodeResourcesFit of Kubernetes 1.36;
+`extender.planning.kube_scheduler` has the others.
 """
 
 from collections import Counter
@@ -175,10 +176,15 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True)
 class ScaleUpPlan:
-    """Nodes to add, group by group in the order asked, and the pods that no group helps, with the reason."""
+    """Nodes to add, group by group in the order asked, and the pods that no group helps, with the reason.
+
+    Attributes:
+        unmodeled: conditions that kube-scheduler checks and that the plan does not know, with their pods, in words.
+    """
 
     groups: tuple[GroupPlan, ...]
     failed: tuple[tuple[Pod, str], ...]
+    unmodeled: tuple[str, ...] = ()
 
 
 _MACHINE: Final = frozenset({"cpu", "memory"})

@@ -87,7 +87,12 @@ class PodConditions:
     affinity: tuple[AffinityTerm, ...] = ()
     anti_affinity: tuple[AffinityTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
-    amounts: Amounts = field(default_factory=dict)
+    amounts: Amounts = field(default_factory=dict, hash=False)
+
+    @property
+    def selects_namespaces(self) -> bool:
+        """Whether labels of namespaces count."""
+        return any(term.namespace_selector is not None for term in (*self.affinity, *self.anti_affinity))
 
 
 NO_CONDITIONS: Final = PodConditions()

@@ -8,6 +8,8 @@ from allocator.tools import Fields
 VOLUMES: Final = "volumes"
 """The condition that is not known even of a whole pod."""
 
+REQUESTS: Final = "requests of CPU and memory"
+
 _CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
 
 
@@ -43,7 +45,7 @@ def _has_host_ports(_: Fields, containers: Sequence[Fields]) -> bool:
 
 
 _UNMODELED: Final[Sequence[tuple[str, Callable[[Fields, Sequence[Fields]], bool]]]] = (
-    ("requests of CPU and memory", _has_hardware_requests),
+    (REQUESTS, _has_hardware_requests),
     ("affinity between pods", _has_pod_affinity),
     ("topology spread", lambda spec, _: bool(spec.items("topologySpreadConstraints"))),
     ("host ports", _has_host_ports),

@@ -5,6 +5,7 @@ import os
 import random
 import time
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Final
 
 import typer
@@ -25,11 +26,12 @@ from extender.faces.commands.options import (
 from extender.faces.commands.output import FOUND_PROBLEMS, print_result
 from extender.faces.commands.reading import one_cluster
 from extender.framework.pods.claims import bound_pod
-from extender.kube.api import Api, Listing
+from extender.kube.api import Api, ApiError, Listing, OutcomeUnknownError, key_of
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.discovery import NotServedError
-from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
+from extender.kube.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, SLICES, Resource
 from extender.lab.cluster import EmbeddedCluster
+from extender.lab.manifests import parse_namespace
 from extender.plugins.second_opinion.looks import SecondLooks, Tally
 from extender.tools.table import TextTable
 
@@ -73,13 +75,18 @@ def audit_command(
         raise typer.Exit(FOUND_PROBLEMS)
 
 
-async def listed(api: Api, resources: Iterable[Resource] = AUDITED) -> Snapshot:
+async def listed(api: Api, resources: Iterable[Resource] = AUDITED, *, has_whole_pods: bool = False) -> Snapshot:
     """The objects of some kinds, listed once. An optional kind that is not served has no objects.
+
+    Args:
+        api: has them.
+        resources: the kinds.
+        has_whole_pods: with what kube-scheduler compares of all pods, and with the labels of namespaces.
 
     Raises:
         ApiError, OutcomeUnknownError: they cannot be read.
     """
-    state = ClusterState()
+    state = ClusterState(has_whole_pods=has_whole_pods)
     for resource in resources:
         try:
             listing = await api.list(resource)
@@ -88,7 +95,16 @@ async def listed(api: Api, resources: Iterable[Resource] = AUDITED) -> Snapshot:
                 raise
             listing = Listing((), 0)
         state.replace(resource, listing.items, listing.revision)
+    if has_whole_pods:
+        await note_namespaces(api, state)
     return state.snapshot
+
+
+async def note_namespaces(api: Api, state: ClusterState) -> None:
+    """Note the labels of namespaces, if they can be read: few pods select namespaces by these."""
+    with suppress(ApiError, OutcomeUnknownError):
+        namespaces = (await api.list(NAMESPACES)).items
+        state.label_namespaces({key_of(each).name: parse_namespace(each) for each in namespaces})
 
 
 async def listed_live(origin: Origin, resources: Collection[Resource] = AUDITED) -> Snapshot:

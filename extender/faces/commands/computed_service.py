@@ -12,6 +12,7 @@ from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
+from extender.faces.commands.audit import note_namespaces
 from extender.faces.commands.reading import EXPLAINED
 from extender.faces.http.app import create_app
 from extender.framework.pod_and_claim_states import PodState, state_of_pod
@@ -41,6 +42,7 @@ class ComputedService:
             counts_cpu=scheduling.counts_cpu,
             cpu_of_all_pods=scheduling.cpu_of_all_pods,
             counts_resources=settings.features.node_resources,
+            has_whole_pods=True,
         )
         solver = make_solver(settings)
         catalog = read_catalog(settings)
@@ -73,6 +75,7 @@ class ComputedService:
             self._state.replace(resource, listing.items, listing.revision)
             if resource == PODS:
                 pods = {key_of(raw): raw for raw in listing.items}
+        await note_namespaces(self._api, self._state)
         with suppress(TimeoutError):
             async with asyncio.timeout(_JUDGING_SECONDS):
                 await self._judge(pods)

@@ -106,7 +106,7 @@ def _simulated(paths: Sequence[Path], settings: Settings, problems: list[str], b
 async def _read_live(origin: Origin, settings: Settings) -> tuple[Snapshot, Settings]:
     """The live cluster as it is now, and the settings with the feature gates of its API server."""
     async with connect(origin, random=random.random, listing=DEFRAGMENTED) as cluster:
-        return await listed(cluster.api, DEFRAGMENTED), await settings_on(cluster.api, settings)
+        return await listed(cluster.api, DEFRAGMENTED, has_whole_pods=True), await settings_on(cluster.api, settings)
 
 
 def _key(pod: str, snapshot: Snapshot, settings: Settings) -> ObjectKey:

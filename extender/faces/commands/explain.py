@@ -20,7 +20,7 @@ from extender.answers.explain.pod_claims import read_admission
 from extender.assembly import make_solver
 from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
 from extender.cluster.live import connect
-from extender.cluster.objects.pods import parse_pod
+from extender.cluster.objects.pods import parse_whole_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.faces.commands.answer_source import AnswerSource, NamedPlaceOptions, Place, run
@@ -229,7 +229,7 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: ExplainedO
         ApiError, OutcomeUnknownError: the objects cannot be read.
     """
     async with connect(origin, random=random.random, listing=EXPLAINED) as cluster:
-        snapshot = await listed(cluster.api, EXPLAINED)
+        snapshot = await listed(cluster.api, EXPLAINED, has_whole_pods=True)
         if inquiry.is_claim:
             solver = make_solver(await settings_on(cluster.api, settings))
             return _of_claim(inquiry, snapshot, solver)
@@ -238,7 +238,7 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: ExplainedO
             pods = {key_of(raw): raw for raw in (await cluster.api.list(PODS)).items}
             if inquiry.pod not in pods:
                 raise InquiryError(unknown_pod(inquiry.pod, pods))
-            pod = parse_pod(pods[inquiry.pod])
+            pod = parse_whole_pod(pods[inquiry.pod])
         admission = await read_admission(pod, snapshot, cluster.api)
         settings = await settings_on(cluster.api, settings)
     scheduling = settings.scheduling

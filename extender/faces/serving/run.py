@@ -23,6 +23,7 @@ from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import FollowTiming, LiveCluster, Timing, connect
+from extender.cluster.whole_pods import WholePods
 from extender.config.settings import Settings
 from extender.faces.grpc.opening import open_grpc
 from extender.faces.http.app import Listener, create_app
@@ -155,17 +156,21 @@ def run(opening: AbstractAsyncContextManager[ServedCluster], settings: Settings,
         uvloop.run(serve(opening, settings, catalog, ports, tracing=tracing, dropped_lines=dropped_lines))
 
 
-def surroundings_of(cluster: ServedCluster, catalog: Catalog) -> Surroundings:
+def surroundings_of(cluster: ServedCluster, settings: Settings, catalog: Catalog) -> Surroundings:
     """What is around a service over a cluster: schedulers follow only one that has an API server."""
     has_schedulers = cluster.live is not None
-    return Surroundings(cluster.live, budget=cluster.budget, catalog=catalog, has_schedulers=has_schedulers)
+    reader = None if cluster.live is None else cluster.live.api
+    whole_pods = None if reader is None else WholePods(reader, settings.cluster.pods_for_answers)
+    return Surroundings(
+        cluster.live, budget=cluster.budget, catalog=catalog, has_schedulers=has_schedulers, whole_pods=whole_pods
+    )
 
 
 def _extender_over(
     cluster: ServedCluster, settings: Settings, catalog: Catalog, searches: Searches, tracing: Tracing = UNTRACED
 ) -> Extender:
     solver = make_solver(settings, searches.clock)
-    off_loop, around = tracing.off_loop(searches.in_thread), surroundings_of(cluster, catalog)
+    off_loop, around = tracing.off_loop(searches.in_thread), surroundings_of(cluster, settings, catalog)
     around = replace(around, verb_priority=searches.verbs, in_background=searches.in_background)
     return make_extender(cluster.api, cluster.state, solver, settings, around=around, off_loop=off_loop)
 
@@ -212,7 +217,10 @@ async def serve(
         service = extender.service
         solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
         negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
-        autoscaler = make_autoscaler(service, negotiating, solver, settings, catalog, off_loop, cluster.budget)
+        autoscaler = replace(
+            make_autoscaler(service, negotiating, solver, settings, catalog, off_loop, cluster.budget),
+            listed_pods=extender.overview.listed_pods,
+        )
         _count_also(service.metrics.registry, dropped_lines, cluster.budget)
         servers = _servers(cluster, extender, autoscaler, settings, ports, tracing)
         tasks.create_task(service.background.run())

@@ -10,7 +10,7 @@ import pytest
 
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.faces.simulation.cluster import Cluster
-from extender.planning.kube_scheduler import FirstNode, SchedulerChecks
+from extender.planning.kube_scheduler import FirstNode, SchedulerChecks, likely_nodes
 from tests.kit.filter_worlds import filter_world
 from tests.kit.objects.parts import Object
 
@@ -222,6 +222,16 @@ def test_what_is_remembered_of_some_nodes_is_what_is_found_of_all() -> None:
         for each in cluster.pods:
             found = {name: reason for name, reason in every.rejections(each).items() if name in names}
             assert dict(some.rejections(each)) == found, seed
+
+
+def test_pods_of_one_kind_are_rejected_on_the_same_nodes() -> None:
+    """Also pods that keep others away: `likely_nodes` remembers by kind."""
+    for seed in range(_EXAMPLES):
+        cluster = Cluster.from_objects(filter_world(seed).objects)
+        checks, likely = SchedulerChecks(cluster.snapshot), likely_nodes(cluster.snapshot)
+        for each in cluster.pods:
+            rejected = checks.rejections(each)
+            assert set(likely(each)) == {name for name in cluster.snapshot.nodes if name not in rejected}, seed
 
 
 def test_what_keeps_a_pod_off_a_node_begins_with_the_reason() -> None:

@@ -17,13 +17,13 @@ import orjson
 from allocator import GATES, Features
 from extender.kube.api import ObjectKey, RawObject, key_of
 from extender.kube.connection.transport import HttpReply, HttpRequest, NotSentError, TransportError
-from extender.kube.resources import RESOURCES, Resource
+from extender.kube.resources import NAMESPACES, RESOURCES, Resource
 
 BOOKMARK_SECONDS = 60.0
 """Between bookmarks; there is another one two seconds before a watch ends."""
 
 ALL_VERSIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
-    "": {"v1": frozenset({"nodes", "pods", "pods/binding"})},
+    "": {"v1": frozenset({"namespaces", "nodes", "pods", "pods/binding"})},
     "policy": {"v1": frozenset({"poddisruptionbudgets"})},
     "resource.k8s.io": {
         version: frozenset(
@@ -34,6 +34,9 @@ ALL_VERSIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 """Group to version to what is in it: a server without taint rules."""
 
+
+_KEPT = (*RESOURCES.values(), NAMESPACES)
+"""The kinds of which there are objects."""
 
 DEFAULT_GATES: dict[str, bool] = {gate: getattr(Features(), name) for gate, name in GATES.items()}
 
@@ -120,7 +123,7 @@ class FakeApi:
     requests: list[HttpRequest] = field(default_factory=list)
     revision: int = 100
     compacted: int = 0
-    _history: dict[str, list[Change]] = field(default_factory=lambda: {kind: [] for kind in RESOURCES})
+    _history: dict[str, list[Change]] = field(default_factory=lambda: {resource.kind: [] for resource in _KEPT})
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     # --- what happens in the cluster ------------------------------------------------------------------------
@@ -259,7 +262,7 @@ class FakeApi:
         return _json({"kind": f"{resource.kind}List", "metadata": metadata, "items": items[start : start + limit]})
 
     def _resource(self, path: str) -> Any:
-        return next((r for r in RESOURCES.values() if f"/{r.plural}" in path and self._serves(r, path)), None)
+        return next((r for r in _KEPT if f"/{r.plural}" in path and self._serves(r, path)), None)
 
     def _serves(self, resource: Resource, path: str) -> bool:
         root = f"/apis/{resource.group}" if resource.group else "/api"

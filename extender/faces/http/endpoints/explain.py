@@ -16,7 +16,7 @@ from allocator.tools import JSON, Fields
 from extender.answers.explain.explanation import Explanation
 from extender.answers.explain.explanation_service import Explanations
 from extender.answers.explain.output import as_json, as_text
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.priority_classes import CLASS_NAME
 from extender.faces.http.callers import MAY, caller_of
 from extender.faces.http.limits.bodies import Bodies, Body, from_yaml, is_yaml
@@ -145,8 +145,8 @@ def _decoded(body: bytes, content_type: str) -> _SentPod:
     root = root_of(body)
     if optional(root, "Pod", dict) is None and "Pod" not in root:
         _check_case(root)
-        return _SentPod(_with_uid(as_pod(root, "")), None, _class_name(root))
-    args = wire.decode_filter(body)
+        return _SentPod(_with_uid(as_pod(root, "", parse_whole_pod)), None, _class_name(root))
+    args = wire.decode_whole(body)
     names = args.names if optional(root, "NodeNames", list) is not None else None
     return _SentPod(_with_uid(args.pod), names, None)
 

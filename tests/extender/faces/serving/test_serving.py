@@ -37,7 +37,7 @@ def test_over_manifests_a_question_has_the_same_answer_again_because_no_schedule
     async def story() -> None:
         cluster = EmbeddedCluster(load([ROOT / "config" / "example"]).objects)
         await cluster.settle()
-        around = surroundings_of(ServedCluster(cluster.api, cluster.state), Catalog())
+        around = surroundings_of(ServedCluster(cluster.api, cluster.state), Settings(), Catalog())
         by = make_solver(Settings(), asyncio.get_running_loop().time)
         service = make_extender(cluster.api, cluster.state, by, Settings(), around=around, off_loop=at_once).service
         asked = decode_filter(NOTEBOOK.read_bytes())
