@@ -209,12 +209,25 @@ def runs_of(views: Sequence[NodePool], reads: AttributeReads) -> tuple[tuple[int
     return tuple(found)
 
 
+def rows_of(views: Iterable[NodePool], reads: AttributeReads) -> Iterator[Hashable]:
+    """A value for each candidate: equal for those that differ in names, circumstances and consumed counters alone."""
+    published = _Published()
+    for view in views:
+        for c, values in zip(view.candidates, _values(view, reads), strict=True):
+            yield view.id.driver, published.number(c), bool(c.device.consumes_counters), values
+
+
 def _rows(view: NodePool, reads: AttributeReads, patterns: Sequence[Sequence[Hashable]]) -> Iterator[Hashable]:
     published = _Published()
-    for number, c in enumerate(view.candidates):
-        names = sorted(c.device.attributes) if reads.everything else reads.values
-        values = tuple((name, _typed(c.device.attributes.get(name, _ABSENT))) for name in names)
+    for number, (c, values) in enumerate(zip(view.candidates, _values(view, reads), strict=True)):
         yield published.of(c), values, [p[number] for p in patterns]
+
+
+def _values(view: NodePool, reads: AttributeReads) -> Iterator[Hashable]:
+    """For each candidate, the attributes that are read."""
+    for of_device in view.attributes:
+        names = sorted(of_device) if reads.everything else reads.values
+        yield tuple([(name, _typed(of_device.get(name, _ABSENT))) for name in names])
 
 
 class _Published:
@@ -230,12 +243,16 @@ class _Published:
 
     def of(self, candidate: Candidate) -> Hashable:
         """What is read of a device."""
-        device = candidate.device
-        key = id(candidate.slice), candidate.unsupported, *map(id, _FIELDS(device))
+        found, device = self.number(candidate), candidate.device
+        return (found, checks.drawn_by(device)) if device.consumes_counters else found
+
+    def number(self, candidate: Candidate) -> int:
+        """The number of what checks read of a device. Counters are left out."""
+        key = id(candidate.slice), candidate.unsupported, *map(id, _FIELDS(candidate.device))
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self.numbers.setdefault(checks.read_of(candidate), len(self.numbers))
-        return (found, checks.drawn_by(device)) if device.consumes_counters else found
+        return found
 
 
 def _typed(value: AttributeValue | object) -> Hashable:

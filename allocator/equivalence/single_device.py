@@ -7,14 +7,17 @@ A counter group has the devices that have counter sets in common, such as the pa
 devices a group offers, and what is left of it, depends on which of its devices are held. That is worked out once for
 each set of held devices, and shared by all groups that are equal but for the names of pools and counter sets.
 
+Devices of a kind that lie side by side, such as eight equal GPUs, are a run. Where no device consumes counters, it
+only matters how many devices of each run are free, so that few answers are worked out for thousands of nodes.
+
 A tally is how many devices of each model are left, as one number: each model has some bits of it. Tallies of parts of a
 node are added up. So what is left on thousands of nodes is a sum for each, and few leftovers have to be built.
 """
 
 from array import array
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -24,6 +27,7 @@ from allocator.checks.counters import SHORT, CounterKey, counter_demand, full
 from allocator.checks.in_use import IN_USE
 from allocator.checks.table import needs_search
 from allocator.checks.taint_rules import NO_RULES
+from allocator.equivalence.fingerprint import AttributeReads, rows_of
 from allocator.errors import SearchLimitError
 from allocator.model.claims import AllocationMode, Claim
 from allocator.model.slices.device import Device
@@ -44,7 +48,10 @@ _FREE: Final = 1.0
 """The room of a device that is not shared."""
 
 _MAX_KNOWN: Final = 4096
-"""Leftovers that are remembered; at more, all are forgotten."""
+"""Leftovers, or answers, that are remembered; at more, all are forgotten."""
+
+_MOST_RUNS: Final = 8
+"""Runs by which answers are remembered: to count what is free in more of them takes longer than to look at devices."""
 
 
 class Tallies:
@@ -263,6 +270,15 @@ def _without_names(devices: Sequence[Facts], full: Mapping[CounterKey, int]) -> 
 _FREE_OR_HELD: Final = frozenset({0, 1})
 
 
+def _runs(devices: Iterable[Iterable[Facts]]) -> Iterator[slice]:
+    """The positions of devices in a row that belong to one pool and are of one kind."""
+    end = 0
+    for of_pool in devices:
+        for _, run in groupby(of_pool):
+            start, end = end, end + len(list(run))
+            yield slice(start, end)
+
+
 class NotFound(NamedTuple):
     """There is no device for the request, for these causes."""
 
@@ -329,6 +345,8 @@ class Single:
         self._tallies_alone = tuple([self._devices[position].tally for position in alone])
         self._group_of = {position: group for group in self._groups for position in group.positions}
         self._merits: dict[tuple[DeviceKind, float], Merit] = {}
+        self._runs = () if self._groups else tuple(_runs(devices))
+        self._answers: dict[tuple[int, ...], Merit | NotFound] = {}
 
     def answer(self, states: Sequence[States]) -> Merit | NotFound | None:
         """The answer of `allocate`: the merit of the allocation, or why there is none. None: only a search can tell.
@@ -340,6 +358,20 @@ class Single:
         held = by_pool[0] if len(by_pool) == 1 else tuple(chain.from_iterable(by_pool))
         if len(held) != len(self._devices) or not _FREE_OR_HELD.issuperset(held):
             return None
+        if not 0 < len(self._runs) <= _MOST_RUNS:
+            return self._worked_out(held)
+        free = tuple([held[run].count(0) for run in self._runs])
+        found = self._answers.get(free)
+        if found is None:
+            if len(self._answers) >= _MAX_KNOWN:
+                self._answers.clear()
+            answer = self._worked_out(held)
+            if answer is None:
+                return None
+            found = self._answers[free] = answer
+        return found
+
+    def _worked_out(self, held: States) -> Merit | NotFound | None:
         firsts: dict[DeviceKind, int] = {}
         for kind, positions in self._independent.items():
             position = next((position for position in positions if held[position] == 0), None)
@@ -388,10 +420,19 @@ class Single:
                 yield device.if_held if state == 1 else device.refused or SHORT
 
 
-def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBudget) -> Single | None:
+def single_of(
+    task: Task, selectors: Selectors, policy: Policy, reads: AttributeReads, budget: SearchBudget
+) -> Single | None:
     """The `Single` for all nodes that differ from the task's node only in what is held; None: only a search can tell.
 
     Of the task, whose claims are `is_single`, the usage is not read.
+
+    Args:
+        task: the claims, and one of the nodes.
+        selectors: evaluates selectors.
+        policy: chooses the device.
+        reads: what the claims and the policy read of devices. Devices that differ in nothing of it are judged once.
+        budget: the limits.
 
     Raises:
         SearchLimitError: a limit was reached.
@@ -410,10 +451,7 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
         (wanted,) = slot.alternatives
         if any(needs_search(wanted.checks, each) for each in candidates.all):
             return None
-        # Most devices of a node are alike: one object for all of them takes 8 bytes for each instead of 250.
-        known: dict[Facts, Facts] = {}
-        facts = (_facts(candidates, wanted, index, tallies) for index in range(candidates.count))
-        reached = iter([known.setdefault(each, each) for each in facts])
+        reached = iter(_judged(candidates, wanted, rows_of(task.pools, reads), tallies))
     except SearchLimitError:
         raise
     except AllocatorError:
@@ -425,7 +463,36 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
     return Single(wanted.label, devices, numbers, counters, policy.single, tallies)
 
 
-def _facts(candidates: Candidates, wanted: Alternative, index: int, tallies: Tallies | None) -> Facts:
+def _judged(
+    candidates: Candidates, wanted: Alternative, rows: Iterable[Hashable], tallies: Tallies | None
+) -> Sequence[Facts]:
+    """What decides about each device that the node can reach; ``rows``: equal for devices that are judged alike.
+
+    Most devices of a node are alike: one object for all of them takes 8 bytes for each instead of 250.
+
+    Raises:
+        AllocatorError: as `Candidates.judge`.
+    """
+    judged: dict[Hashable, Facts] = {}
+    known: dict[Hashable, Facts] = {}
+    same: dict[Facts, Facts] = {}
+    found: list[Facts] = []
+    for index, row in enumerate(rows):
+        device = candidates.all[index].device
+        draws = counter_demand(device) if device.consumes_counters else ()
+        facts = known.get((row, draws))
+        if facts is None:
+            facts = judged.get(row)
+            if facts is None:
+                facts = judged[row] = _facts(candidates, wanted, index)
+            facts = facts._replace(tally=0 if tallies is None else tallies.of(device), draws=draws)
+            facts = known[row, draws] = same.setdefault(facts, facts)
+        found.append(facts)
+    return found
+
+
+def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:
+    """What decides about a device, without its tally and what it draws."""
     device, known = candidates.all[index].device, candidates.judge(wanted, index)
     if_free = candidates.refusal_if_free(wanted, index)
     return Facts(
@@ -433,8 +500,6 @@ def _facts(candidates: Candidates, wanted: Alternative, index: int, tallies: Tal
         None if known is SUITS else known.cause,
         IN_USE.cause if if_free is None else if_free.cause,
         bool(device.consumes_counters),
-        0 if tallies is None else tallies.of(device),
-        counter_demand(device),
     )
 
 

@@ -26,7 +26,7 @@ from allocator import (
 )
 from allocator.checks import NO_RULES
 from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
-from allocator.equivalence import NotFound, Single, device_circumstances, is_single, single_of
+from allocator.equivalence import NotFound, Single, attribute_reads_of, device_circumstances, is_single, single_of
 from allocator.model.features import ALL_FEATURES
 from allocator.policies import BEST_FIT, FIRST_FIT, POLICIES, Merit, Policy, fragmentation
 from allocator.search import SearchBudget
@@ -55,7 +55,9 @@ IS_FAST = f"device.attributes['{DRIVER}'].fast"
 
 def single(world: World, wanted: Claim, **limits: Any) -> Single | None:
     budget = SearchBudget(Limits(**limits), ticks())
-    return single_of(world.task(wanted), SELECTORS, world.policy, budget)
+    task = world.task(wanted)
+    reads = attribute_reads_of(task.claims, task.classes, SELECTORS, budget, world.policy)
+    return single_of(task, SELECTORS, world.policy, reads, budget)
 
 
 def told(world: World, found: Single, usage: Usage) -> Merit | str | None:
@@ -88,6 +90,23 @@ def test_a_node_with_many_devices_that_are_alike_takes_little_memory(policy: Pol
         tracemalloc.stop()
     assert found is not None
     assert taken < 5_000 * 50
+
+
+def test_devices_that_are_alike_are_judged_once() -> None:
+    """Each judgement reads the clock, so that with 40 readings only a few devices can be judged."""
+    devices = [device(f"d{number}", {"fast": number % 2 == 0, "uuid": f"u{number}"}) for number in range(100)]
+    world = World(pool(*devices))
+    assert single(world, claim(want("gpu", 1, IS_FAST)), seconds=40)
+
+
+def test_partitions_are_judged_once_for_all_hardware() -> None:
+    parts = [
+        device(f"gpu-{gpu}-{part}", {"fast": True}, draws={f"gpu-{gpu}": {"units": 1}})
+        for gpu in range(20)
+        for part in range(5)
+    ]
+    counters = {f"gpu-{gpu}": {"units": 5} for gpu in range(20)}
+    assert single(World(pool(*parts, counters=counters, slice_count=2)), claim(want("gpu", 1, IS_FAST)), seconds=40)
 
 
 # --- the law ------------------------------------------------------------------------------------------------

@@ -559,18 +559,19 @@ class Decider(View[NodeIndex]):
         claims, classes = lookup.claims, lookup.node_index.snapshot.classes
         signature = signature_of(claims, classes, solver.policy)
         found = self._caches.find(signature)
-        return found or self._caches.keep(
-            signature, SignatureCache(solver.reads(claims, classes), _single_of(claims, classes))
-        )
+        if found is not None:
+            return found
+        reads = solver.reads(claims, classes)
+        return self._caches.keep(signature, SignatureCache(reads, _single_of(claims, classes, reads)))
 
 
 def _single_of(
-    claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass]
+    claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass], reads: AttributeReads
 ) -> Callable[[Solver, NodeView], Single | None] | None:
     if not is_single(claims):
         return None
     return lambda solver, seen: solver.single(
-        claims, classes, seen.node, tuple([fingerprint.view for fingerprint in seen.pool_fingerprints])
+        claims, classes, seen.node, tuple([fingerprint.view for fingerprint in seen.pool_fingerprints]), reads
     )
 
 

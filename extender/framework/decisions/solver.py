@@ -298,7 +298,12 @@ class Solver:
         return all(self.selectors.are_quick((*classes[way.device_class].selectors, *way.selectors)) for way in asked)
 
     def single(
-        self, claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass], node: Node, views: tuple[NodePool, ...]
+        self,
+        claims: tuple[Claim, ...],
+        classes: Mapping[str, DeviceClass],
+        node: Node,
+        views: tuple[NodePool, ...],
+        reads: AttributeReads,
     ) -> Single | None:
         """Tells the answer of nodes that differ from this one only in usage; None if that takes a search.
 
@@ -307,6 +312,7 @@ class Solver:
             classes: by name.
             node: one of the nodes.
             views: what it sees of the pools.
+            reads: as `reads` has it.
 
         Raises:
             SearchLimitError: a limit was reached.
@@ -314,7 +320,7 @@ class Solver:
         """
         task = Task(node=node, claims=claims, classes=classes, pools=views, usage=Usage(), features=self.features)
         return self._asked(
-            claims, lambda limits: single_of(task, self.selectors, self.policy, SearchBudget(limits, self.clock))
+            claims, lambda limits: single_of(task, self.selectors, self.policy, reads, SearchBudget(limits, self.clock))
         )
 
     def reads(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> AttributeReads:

@@ -15,12 +15,25 @@ from extender.kube.api import Event, EventType
 from extender.kube.resources import SLICES
 from extender.tools.fairness.waiting_budget import SAVED_SECONDS
 from extender.tools.offload import at_once
-from tests.kit.clusters import Cluster, Object, claim, device_class, local_slice, node, parsed, pod, request, solver
+from tests.kit.clusters import (
+    DRIVER,
+    Cluster,
+    Object,
+    claim,
+    device_class,
+    local_slice,
+    node,
+    parsed,
+    pod,
+    request,
+    solver,
+)
 
 DEVICES = 1200
 SAVED = SEARCH_SHARE * SAVED_SECONDS
-ANY = "device.driver != 'nobody.example.com'"
-HOPELESS = "device.driver == 'nobody.example.com'"
+SERIAL = f"device.attributes['{DRIVER}'].serial"
+ANY = f"{SERIAL} >= 0"
+HOPELESS = f"{SERIAL} < 0"
 
 
 class Ticking:
@@ -35,11 +48,15 @@ class Ticking:
 
 
 class Scene:
-    """Node hard has 1,200 devices, and node small two. Every pod has a claim of its own."""
+    """Node hard has 1,200 devices, and node small two. Every pod has a claim of its own.
+
+    Selectors read the serial numbers of devices, so each device is judged by itself.
+    """
 
     def __init__(self) -> None:
         self.clock = Ticking()
-        self.cluster = Cluster.of(device_class(), node("hard"), node("small"), self._slice(0), local_slice("small", 2))
+        small = local_slice("small", 2, attributes={"serial": {"int": 0}})
+        self.cluster = Cluster.of(device_class(), node("hard"), node("small"), self._slice(0), small)
         ticking = replace(solver(), clock=self.clock)
         self.service = make_extender(
             self.cluster.api, self.cluster.state, ticking, Settings(), off_loop=at_once
@@ -47,7 +64,9 @@ class Scene:
         self._numbers = count()
 
     def _slice(self, version: int) -> Object:
-        made = local_slice("hard", DEVICES, attributes={"version": {"int": version}})
+        made = local_slice("hard", DEVICES)
+        for serial, each in enumerate(made["spec"]["devices"]):
+            each["attributes"] = {"version": {"int": version}, "serial": {"int": serial}}
         made["metadata"]["resourceVersion"] = str(1000 + version)
         return made
 
