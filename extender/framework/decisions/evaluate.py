@@ -374,8 +374,8 @@ class Lookup:
         """The verdicts on the missing nodes, with the losses there; `TOO_LATE` if there was no time to find a loss."""
         if self.weighing is None:
             return verdicts
-        left, names = self.node_index.snapshot.cpu_left, [self.names[place] for place in self.missing]
-        return [self.weighing.of(verdict, left(name)) for name, verdict in zip(names, verdicts, strict=True)]
+        names = map(self.names.__getitem__, self.missing)
+        return self.weighing.of_each(verdicts, map(self.node_index.snapshot.cpu_left, names))
 
 
 class Decider(View[NodeIndex]):

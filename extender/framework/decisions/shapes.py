@@ -7,9 +7,10 @@ Calls may come from several threads: a value is replaced in one assignment, and 
 they are iterated; at worst a pod does not count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from math import ceil
 from operator import itemgetter
 from typing import Final
 
@@ -122,8 +123,9 @@ class Shapes:
         is_due = self.is_due(pod, classes, asks=bool(requests))
         if self._learns and requests and self._seen.find(pod.uid) is None:
             self._seen.keep(pod.uid, pod.uid)
-            if self._is_modest(requests):
-                self._count(Shape(requests, pod.cpu))
+            shape = Shape(requests, pod.cpu)
+            if shape in self._counts or self._is_modest(requests):
+                self._count(shape)
         if is_due:
             self._publish(classes)
 
@@ -206,6 +208,8 @@ class Weigher:
         self._cpu = cpu
         self._by_cpu: Recent[Verdict] = Recent(_LOSSES)
         self._by_loss: Recent[Verdict] = Recent(_LOSSES)
+        self._of_plenty: Recent[tuple[int, Verdict]] = Recent(_LOSSES)
+        """The CPU from which on all nodes with a verdict have the same loss, and the verdict with that loss."""
 
     def of(self, verdict: Verdict, left: int | None, budget: SearchBudget) -> Verdict:
         """The verdict with the loss on a node where this CPU is left; None: shapes find as much as they can use.
@@ -222,30 +226,43 @@ class Weigher:
         if found is not None or merit is None:
             return found or verdict
         before, after = self._usable.table(merit.before, budget), self._usable.table(merit.after, budget)
-        return self._weighed(verdict, merit, left, self._loss(before, after, left))
+        return self._compared(verdict, merit, left, before, after)
 
     def known(self, verdict: Verdict, left: int | None) -> Verdict | None:
         """As `of`, if all that it needs is remembered: that takes a few microseconds at most."""
         merit = verdict.merit
         if merit is None:
             return verdict
+        plenty = self._of_plenty.find(verdict)
+        if plenty is not None and (left is None or left >= plenty[0]):
+            return plenty[1]
         found = self._by_cpu.find((verdict, left))
         if found is not None:
             return found
         before, after = self._usable.known(merit.before), self._usable.known(merit.after)
-        if before is None or after is None:
-            return None
-        return self._weighed(verdict, merit, left, self._loss(before, after, left))
+        return None if before is None or after is None else self._compared(verdict, merit, left, before, after)
 
-    def _weighed(self, verdict: Verdict, merit: Merit, left: int | None, loss: float) -> Verdict:
-        """The verdict with a loss, remembered. Nodes that are equal in what the policy compares share it."""
+    def _compared(
+        self, verdict: Verdict, merit: Merit, left: int | None, before: RoomByCpu, after: RoomByCpu
+    ) -> Verdict:
+        """The verdict with the loss between two leftovers, remembered."""
+        if self._of_plenty.find(verdict) is None:
+            enough = ceil(max(before.cpus[-1], after.cpus[-1] + self._cpu))
+            plenty = self._shared(verdict, merit, self._loss(before, after, None))
+            self._of_plenty.keep(verdict, (enough, plenty))
+            if left is None or left >= enough:
+                return plenty
+        return self._by_cpu.keep((verdict, left), self._shared(verdict, merit, self._loss(before, after, left)))
+
+    def _shared(self, verdict: Verdict, merit: Merit, loss: float) -> Verdict:
+        """The verdict with a loss. Nodes that are equal in what the policy compares share it."""
         loss, free = round(loss, _LOSS_DIGITS), round(merit.free, _FREE_DIGITS)
         key = _OTHER_FACTS(merit), loss, free, verdict.lasting
         found = self._by_loss.find(key)
         if found is None:
             compared = merit._replace(loss=loss, free=free, before=NOTHING_LEFT, after=NOTHING_LEFT)
             found = self._by_loss.keep(key, Verdict(compared, lasting=verdict.lasting))
-        return self._by_cpu.keep((verdict, left), found)
+        return found
 
     def _loss(self, before: RoomByCpu, after: RoomByCpu, left: int | None) -> float:
         if left is not None and left < self._cpu:
@@ -261,8 +278,15 @@ class Weighing:
     weigher: Weigher
     budget: SearchBudget
 
-    def of(self, verdict: Verdict, left: int | None) -> Verdict:
-        """As `Weigher.of`; `TOO_LATE` if the time is used up. May take long."""
+    def of_each(self, verdicts: Iterable[Verdict], left: Iterable[int | None]) -> list[Verdict]:
+        """Each verdict with the loss on its node; ``left``: as `Weigher.of`. `TOO_LATE` if the time is used up.
+
+        May take long.
+        """
+        known, of = self.weigher.known, self._of
+        return [known(each, cpu) or of(each, cpu) for each, cpu in zip(verdicts, left, strict=True)]
+
+    def _of(self, verdict: Verdict, left: int | None) -> Verdict:
         try:
             return self.weigher.of(verdict, left, self.budget)
         except SearchLimitError:
