@@ -81,6 +81,11 @@ class Compatibility:
         return self._common[pool_id]
 
 
+def has_groups(device: Device) -> bool:
+    """Whether it has compatibility groups on one of its counter sets."""
+    return any([each.compatibility_groups for each in device.consumes_counters])
+
+
 def groups_of(device: Device) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The device's counter sets, with its compatibility groups on each."""
     return tuple([(each.counter_set, each.compatibility_groups) for each in device.consumes_counters])

@@ -142,6 +142,5 @@ def circumstances(view: NodePool, node: Node, rules: TaintRules) -> Iterator[Has
 
 
 def needs_search(checks: Checks, candidate: Candidate) -> bool:
-    """`Check.needs_search` of any check; compatibility groups need a search, too."""
-    grouped = any(groups for _, groups in groups_of(candidate.device))
-    return grouped or any(check.needs_search(candidate) for check in checks.all)
+    """`Check.needs_search` of any check. Compatibility groups need a search, too (`has_groups`)."""
+    return any(check.needs_search(candidate) for check in checks.all)

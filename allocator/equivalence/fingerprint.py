@@ -256,5 +256,7 @@ class _Published:
 
 
 def _typed(value: AttributeValue | object) -> Hashable:
-    """As `exact`; None for an attribute that the device does not have."""
+    """Equal for values that are `exact`ly equal; None for an attribute that the device does not have."""
+    if type(value) is str:  # equals no value of another type
+        return value
     return None if value is _ABSENT else exact(cast("AttributeValue", value))

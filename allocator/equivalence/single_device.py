@@ -16,13 +16,14 @@ node are added up. So what is left on thousands of nodes is a sum for each, and 
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator.allocate import Task
 from allocator.cel.selectors import Selectors
+from allocator.checks.compatibility import has_groups
 from allocator.checks.counters import SHORT, CounterKey, counter_demand, full
 from allocator.checks.in_use import IN_USE
 from allocator.checks.table import needs_search
@@ -115,6 +116,15 @@ class Facts(NamedTuple):
     draws: tuple[tuple[CounterKey, int], ...] = ()
 
 
+def _runs(devices: Iterable[Iterable[Facts]]) -> Iterator[slice]:
+    """The positions of devices in a row that belong to one pool and are of one kind."""
+    end = 0
+    for of_pool in devices:
+        for _, run in groupby(of_pool):
+            start, end = end, end + len(list(run))
+            yield slice(start, end)
+
+
 class GroupState(NamedTuple):
     """A counter group while some of its devices are held.
 
@@ -147,84 +157,125 @@ class DeviceKinds:
         return found
 
 
+class RunState(NamedTuple):
+    """A counter group while some number of devices in each of its runs is free.
+
+    Attributes:
+        offers: the runs that offer a device, each with the kind of its devices; the first one of each kind.
+        tally: of the free devices whose counters suffice.
+    """
+
+    offers: tuple[tuple[int, DeviceKind], ...]
+    tally: int
+
+
+@dataclass(slots=True, eq=False)
+class GroupMemory:
+    """What is known of equal counter groups: they differ only in the names of pools and counter sets.
+
+    Attributes:
+        states: the states of the group, by the states of its devices.
+        by_free: the same, by the number of free devices in each run.
+        losses: what the group loses of its tally, by these numbers and the run of which a device is taken.
+    """
+
+    states: dict[Hashable, GroupState | None] = field(default_factory=dict)
+    by_free: dict[tuple[int, ...], RunState | None] = field(default_factory=dict)
+    losses: dict[tuple[tuple[int, ...], int], int] = field(default_factory=dict)
+
+
 @dataclass(slots=True, eq=False)
 class CounterGroup:
     """One counter group.
 
     Attributes:
         positions: the positions of its devices among all devices.
-        firsts: for each device, the number of the first device in the group that is equal to it; None: refused.
+        runs: equal devices in a row: the device, and which of the group's devices they are.
         full: counter to its full value.
-        _states: picks the states of the group's devices from those of all devices.
-        _known: the states of the group, by these states of its devices; shared with equal groups.
-        _losses: what the group loses of its tally, by these states and the device taken; shared with equal groups.
+        pick: picks the states of the group's devices from those of all devices.
+        memory: shared with equal groups.
     """
 
     positions: tuple[int, ...]
-    devices: tuple[Facts, ...]
-    firsts: tuple[int | None, ...]
+    runs: tuple[tuple[Facts, slice], ...]
     full: Mapping[CounterKey, int]
     kinds: DeviceKinds
-    _states: Callable[[States], Hashable]
-    _known: dict[Hashable, GroupState | None]
-    _losses: dict[Hashable, int]
+    pick: Callable[[States], tuple[Hashable, ...]]
+    memory: GroupMemory
 
-    def state(self, states: States) -> GroupState | None:
-        """The state of the group, given the states of all devices; None: a counter is overdrawn, a search decides."""
-        key = self._states(states)
+    def state(self, states: tuple[Hashable, ...]) -> GroupState | None:
+        """The state of the group, by the states of its devices; None: a counter is overdrawn, a search decides."""
+        known = self.memory.states
         try:
-            return self._known[key]
+            return known[states]
         except KeyError:
             pass
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
-        found = self._known[key] = self._computed([bool(states[position]) for position in self.positions])
+        if len(known) >= _MAX_KNOWN:
+            known.clear()
+        by_run = self._of_runs(self._free(states))
+        found = None
+        if by_run is not None:
+            runs = self.runs
+            offers = tuple([(states.index(0, runs[run][1].start), kind) for run, kind in by_run.offers])
+            found = GroupState(offers, by_run.tally)
+        known[states] = found
         return found
 
-    def taken_by(self, position: int, states: States) -> int:
+    def taken_by(self, position: int, states: tuple[Hashable, ...]) -> int:
         """What the group loses of its tally if one more device is held.
 
         Args:
             position: of the free device, which is in the group, among all devices.
-            states: of all devices; no counter is overdrawn.
+            states: of the group's devices; no counter is overdrawn.
         """
-        key = self._states(states), self.positions.index(position)
-        found = self._losses.get(key)
+        number = self.positions.index(position)
+        taken = next(run for run, (_, places) in enumerate(self.runs) if number < places.stop)
+        free, losses = self._free(states), self.memory.losses
+        found = losses.get((free, taken))
         if found is None:
-            if len(self._losses) >= _MAX_KNOWN:
-                self._losses.clear()
-            held = [bool(states[each]) for each in self.positions]
-            later = [is_held or each == position for each, is_held in zip(self.positions, held, strict=True)]
-            found = self._losses[key] = self._tally(held, self._left(held)) - self._tally(later, self._left(later))
+            if len(losses) >= _MAX_KNOWN:
+                losses.clear()
+            later = (*free[:taken], free[taken] - 1, *free[taken + 1 :])
+            found = losses[free, taken] = self._tally(free, self._left(free)) - self._tally(later, self._left(later))
         return found
 
-    def _computed(self, held: Sequence[bool]) -> GroupState | None:
-        left = self._left(held)
+    def _free(self, states: tuple[Hashable, ...]) -> tuple[int, ...]:
+        """How many devices of each run are free."""
+        return tuple([states[places].count(0) for _, places in self.runs])
+
+    def _of_runs(self, free: tuple[int, ...]) -> RunState | None:
+        known = self.memory.by_free
+        if free not in known:
+            if len(known) >= _MAX_KNOWN:
+                known.clear()
+            known[free] = self._computed(free)
+        return known[free]
+
+    def _computed(self, free: tuple[int, ...]) -> RunState | None:
+        left = self._left(free)
         if min(left.values()) < 0:
             return None
-        free: dict[int, int] = {}
-        for number, (first, is_held) in enumerate(zip(self.firsts, held, strict=True)):
-            if not is_held and first is not None:
-                free.setdefault(first, number)
         found: dict[DeviceKind, int] = {}
-        for first, number in free.items():
-            found.setdefault(self.kinds.of(self.devices[first], left, self.full), number)
-        return GroupState(tuple((number, kind) for kind, number in found.items()), self._tally(held, left))
+        for run, (device, _) in enumerate(self.runs):
+            if free[run] and device.refused is None:
+                found.setdefault(self.kinds.of(device, left, self.full), run)
+        return RunState(tuple((run, kind) for kind, run in found.items()), self._tally(free, left))
 
-    def _left(self, held: Sequence[bool]) -> Mapping[CounterKey, int]:
+    def _left(self, free: Sequence[int]) -> Mapping[CounterKey, int]:
         """What is left of the counters."""
         left = dict(self.full)
-        for device, is_held in zip(self.devices, held, strict=True):
-            for key, amount in device.draws if is_held else ():
-                left[key] -= amount
+        for (device, places), count in zip(self.runs, free, strict=True):
+            held = places.stop - places.start - count
+            for key, amount in device.draws if held else ():
+                left[key] -= held * amount
         return left
 
-    def _tally(self, held: Sequence[bool], left: Mapping[CounterKey, int]) -> int:
+    def _tally(self, free: Sequence[int], left: Mapping[CounterKey, int]) -> int:
         return sum(
             [
-                device.tally
-                for device, is_held in zip(self.devices, held, strict=True)
-                if device.tally and not is_held and all(left[key] >= amount for key, amount in device.draws)
+                count * device.tally
+                for (device, _), count in zip(self.runs, free, strict=True)
+                if count and device.tally and all([left[key] >= amount for key, amount in device.draws])
             ]
         )
 
@@ -233,50 +284,63 @@ def counter_groups(
     devices: Sequence[Facts], full: Mapping[CounterKey, int], kinds: DeviceKinds
 ) -> Iterator[CounterGroup]:
     """The counter groups of some devices; a device that consumes no counters is in none."""
-    known: dict[Hashable, tuple[dict[Hashable, GroupState | None], dict[Hashable, int]]] = {}
+    known: dict[Hashable, GroupMemory] = {}
     for positions in _related(devices):
-        members = tuple([devices[position] for position in positions])
-        firsts = tuple([None if device.refused is not None else members.index(device) for device in members])
-        own = {key: full[key] for device in members for key, _ in device.draws}
-        states, losses = known.setdefault(_without_names(members, own), ({}, {}))
-        yield CounterGroup(positions, members, firsts, own, kinds, itemgetter(*positions), states, losses)
+        members = [devices[position] for position in positions]
+        runs = tuple([(members[run.start], run) for run in _runs([members])])
+        own = {key: full[key] for device, _ in runs for key, _ in device.draws}
+        memory = known.setdefault(_without_names(runs, own), GroupMemory())
+        yield CounterGroup(tuple(positions), runs, own, kinds, _picking(positions), memory)
 
 
-def _related(devices: Sequence[Facts]) -> list[tuple[int, ...]]:
+def _picking(positions: Sequence[int]) -> Callable[[States], tuple[Hashable, ...]]:
+    """Picks the states at some positions."""
+    if len(positions) == 1:
+        only = positions[0]
+        return lambda states: (states[only],)
+    return itemgetter(*positions)
+
+
+def _related(devices: Sequence[Facts]) -> list[list[int]]:
     """The positions of devices that have counter sets in common, directly or through other devices."""
-    groups: list[tuple[set[Hashable], tuple[int, ...]]] = []
+    group_of: dict[Hashable, list[int]] = {}
+    sets_of: dict[int, set[Hashable]] = {}
     for position, device in enumerate(devices):
-        sets: set[Hashable] = {key[:2] for key, _ in device.draws}
-        if sets:
-            joined = [group for group in groups if not sets.isdisjoint(group[0])]
-            groups = [group for group in groups if sets.isdisjoint(group[0])]
-            members = (*sorted(p for _, positions in joined for p in positions), position)
-            groups.append((sets.union(*(of_group for of_group, _ in joined)), members))
-    return [members for _, members in groups]
+        if not device.draws:
+            continue
+        sets = sets_of.get(id(device))
+        if sets is None:
+            sets = sets_of[id(device)] = {key[:2] for key, _ in device.draws}
+        joined = {id(group): group for each in sets if (group := group_of.get(each)) is not None}
+        if len(joined) == 1:
+            (group,) = joined.values()
+            group.append(position)
+        else:
+            group = sorted([*(each for members in joined.values() for each in members), position])
+            for name in [name for name, members in group_of.items() if id(members) in joined]:
+                group_of[name] = group
+        group_of.update(dict.fromkeys(sets, group))
+    return [*{id(group): group for group in group_of.values()}.values()]
 
 
-def _without_names(devices: Sequence[Facts], full: Mapping[CounterKey, int]) -> Hashable:
-    """The devices and their counters, with a number in place of each pool and counter set."""
+def _without_names(runs: Sequence[tuple[Facts, slice]], full: Mapping[CounterKey, int]) -> Hashable:
+    """The runs and their counters, with a number in place of each pool and counter set."""
     numbers: dict[Hashable, int] = {}
     for key in full:
         numbers.setdefault(key[:2], len(numbers))
     renamed = {key: (numbers[key[:2]], key[2]) for key in full}
     return (
-        tuple((*device[:-1], tuple((renamed[key], amount) for key, amount in device.draws)) for device in devices),
-        tuple((renamed[key], amount) for key, amount in full.items()),
+        tuple(
+            [
+                (places.stop, *device[:-1], tuple([(renamed[key], amount) for key, amount in device.draws]))
+                for device, places in runs
+            ]
+        ),
+        tuple([(renamed[key], amount) for key, amount in full.items()]),
     )
 
 
 _FREE_OR_HELD: Final = frozenset({0, 1})
-
-
-def _runs(devices: Iterable[Iterable[Facts]]) -> Iterator[slice]:
-    """The positions of devices in a row that belong to one pool and are of one kind."""
-    end = 0
-    for of_pool in devices:
-        for _, run in groupby(of_pool):
-            start, end = end, end + len(list(run))
-            yield slice(start, end)
 
 
 class NotFound(NamedTuple):
@@ -344,7 +408,7 @@ class Single:
         self._alone = array("I", alone)
         self._tallies_alone = tuple([self._devices[position].tally for position in alone])
         self._group_of = {position: group for group in self._groups for position in group.positions}
-        self._merits: dict[tuple[DeviceKind, float], Merit] = {}
+        self._merits: dict[tuple[DeviceKind, float, int, int], Merit] = {}
         self._runs = () if self._groups else tuple(_runs(devices))
         self._answers: dict[tuple[int, ...], Merit | NotFound] = {}
 
@@ -379,7 +443,7 @@ class Single:
                 firsts[kind] = position
         tally = 0
         for group in self._groups:
-            state = group.state(held)
+            state = group.state(group.pick(held))
             if state is None:
                 return None
             tally += state.tally
@@ -391,26 +455,34 @@ class Single:
         if chosen is None:
             return NotFound(self._request, frozenset(self._causes(held)))
         position = firsts[chosen]
-        found = self._merit(chosen, self._free_without(position, held))
-        return found if self._tallies is None else self._with_leftovers(found, self._tallies, tally, position, held)
-
-    def _merit(self, kind: DeviceKind, free: float) -> Merit:
-        found = self._merits.get((kind, free))
-        if found is None:
-            found = self._merits[kind, free] = kind.merit._replace(free=free)
-        return found
-
-    def _with_leftovers(self, found: Merit, tallies: Tallies, grouped: int, position: int, held: States) -> Merit:
-        """What is left before and after a device is taken; ``grouped``: the tally of all counter groups."""
+        free = self._free_without(position, held)
+        if self._tallies is None:
+            return self._merit(chosen, free, 0, 0)
         alone = zip(self._alone, self._tallies_alone, strict=True)
-        before = grouped + sum([tally for place, tally in alone if held[place] == 0])
-        group = self._group_of.get(position)
-        taken = self._devices[position].tally if group is None else group.taken_by(position, held)
-        return found._replace(before=tallies.leftover(before), after=tallies.leftover(before - taken))
+        before = tally + sum([tally for place, tally in alone if held[place] == 0])
+        taken_of = self._group_of.get(position)
+        taken = self._devices[position].tally if taken_of is None else taken_of.taken_by(position, taken_of.pick(held))
+        return self._merit(chosen, free, before, before - taken)
+
+    def _merit(self, kind: DeviceKind, free: float, before: int, after: int) -> Merit:
+        """The merit of a device; ``before``, ``after``: tallies of what is left, 0 if that does not count."""
+        key = kind, free, before, after
+        found = self._merits.get(key)
+        if found is None:
+            if len(self._merits) >= _MAX_KNOWN:
+                self._merits.clear()
+            found = kind.merit._replace(free=free)
+            if self._tallies is not None:
+                leftover = self._tallies.leftover
+                found = found._replace(before=leftover(before), after=leftover(after))
+            self._merits[key] = found
+        return found
 
     def _free_without(self, position: int, held: States) -> float:
         """The share of a pool's devices that is free when one more is taken."""
-        start, end = next((start, end) for start, end in self._pools if start <= position < end)
+        start, end = self._pools[0]
+        if len(self._pools) > 1:
+            start, end = next((start, end) for start, end in self._pools if start <= position < end)
         return (held[start:end].count(0) - 1) / (end - start)
 
     def _causes(self, held: States) -> Iterator[Cause]:
@@ -449,13 +521,15 @@ def single_of(
         budget.step()
         (slot,) = plan(task.claims, task.classes, task.pools, candidates, task.features).slots
         (wanted,) = slot.alternatives
-        if any(needs_search(wanted.checks, each) for each in candidates.all):
+        is_grouped = any(has_groups(each.device) for each in candidates.all)
+        judged = None if is_grouped else _judged(candidates, wanted, rows_of(task.pools, reads), tallies)
+        if judged is None:
             return None
-        reached = iter(_judged(candidates, wanted, rows_of(task.pools, reads), tallies))
     except SearchLimitError:
         raise
     except AllocatorError:
         return None
+    reached = iter(judged)
     devices = [[*islice(reached, len(pool.candidates)), *map(_beyond_reach, pool.elsewhere)] for pool in task.pools]
     if not task.features.partitionable_devices:
         devices = [[each._replace(draws=()) for each in of_pool] for of_pool in devices]
@@ -465,10 +539,16 @@ def single_of(
 
 def _judged(
     candidates: Candidates, wanted: Alternative, rows: Iterable[Hashable], tallies: Tallies | None
-) -> Sequence[Facts]:
-    """What decides about each device that the node can reach; ``rows``: equal for devices that are judged alike.
+) -> Sequence[Facts] | None:
+    """What decides about each device that the node can reach; None: only a search can tell.
 
     Most devices of a node are alike: one object for all of them takes 8 bytes for each instead of 250.
+
+    Args:
+        candidates: the devices.
+        wanted: the request.
+        rows: as `rows_of`: devices with equal rows are judged once.
+        tallies: of what is left; None: that does not count.
 
     Raises:
         AllocatorError: as `Candidates.judge`.
@@ -482,9 +562,9 @@ def _judged(
         draws = counter_demand(device) if device.consumes_counters else ()
         facts = known.get((row, draws))
         if facts is None:
-            facts = judged.get(row)
-            if facts is None:
-                facts = judged[row] = _facts(candidates, wanted, index)
+            if needs_search(wanted.checks, candidates.all[index]):
+                return None
+            facts = judged.get(row) or judged.setdefault(row, _facts(candidates, wanted, index))
             facts = facts._replace(tally=0 if tallies is None else tallies.of(device), draws=draws)
             facts = known[row, draws] = same.setdefault(facts, facts)
         found.append(facts)
