@@ -83,7 +83,7 @@ class Compatibility:
 
 def has_groups(device: Device) -> bool:
     """Whether it has compatibility groups on one of its counter sets."""
-    return any([each.compatibility_groups for each in device.consumes_counters])
+    return any(each.compatibility_groups for each in device.consumes_counters)
 
 
 def groups_of(device: Device) -> tuple[tuple[str, tuple[str, ...]], ...]:

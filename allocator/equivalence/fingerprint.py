@@ -136,9 +136,10 @@ def pool_structure(view: NodePool, slices: Sequence[Hashable]) -> Hashable:
 def attribute_column(view: SliceView, attribute: str) -> Hashable:
     """The values of an attribute, device by device."""
     values = tuple([of_device.get(attribute, _ABSENT) for of_device in view.attributes])
-    types = set(map(type, values))
-    if len(types) == 1 and _PLAIN.issuperset(types):
-        return types.pop(), values
+    types = [*map(type, values)]
+    first = types[0] if types else None
+    if first in _PLAIN and types.count(first) == len(types):
+        return first, values
     return tuple(map(_typed, values))
 
 

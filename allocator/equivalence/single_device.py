@@ -275,7 +275,7 @@ class CounterGroup:
             [
                 count * device.tally
                 for (device, _), count in zip(self.runs, free, strict=True)
-                if count and device.tally and all([left[key] >= amount for key, amount in device.draws])
+                if count and device.tally and all(left[key] >= amount for key, amount in device.draws)
             ]
         )
 
@@ -443,7 +443,8 @@ class Single:
                 firsts[kind] = position
         tally = 0
         for group in self._groups:
-            state = group.state(group.pick(held))
+            states = group.pick(held)
+            state = group.memory.states.get(states) or group.state(states)
             if state is None:
                 return None
             tally += state.tally

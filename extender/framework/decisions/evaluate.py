@@ -117,6 +117,11 @@ class SignatureCache:
             self.devices += node_view.devices
         return found
 
+    def answer(self, node_view: NodeView, fingerprint: Hashable) -> Merit | NotFound | None:
+        """A node's answer, if it is told without a search and without evaluating selectors; else None."""
+        single = self.singles.get(fingerprint)
+        return None if single is None or None in node_view.used else single.answer(node_view.states)
+
     def settled(self, node_view: NodeView, key: tuple[Hashable, int], solver: Solver | None) -> Hashable:
         """Equal for node views that differ only in which of several identical devices are in use.
 
@@ -281,32 +286,45 @@ class Inquiry:
         Raises:
             InvalidClaimError, SelectorError: the claims can be allocated nowhere.
         """
-        known = self.known
+        known, solver = self.known, self.solver
         key = self.cache.key(node_view, self.numbers)
         found = known.by_key.get(key) or self._passing.get(key)
         if found is None:
-            solver, began = self.solver, 0.0
-            if solver is not None:
-                began = solver.clock()
-                if began > until:
-                    return TOO_LATE
-                solver = solver.patient(sum(self.hard.values()))
-            try:
-                settled = self.cache.settled(node_view, key, solver)
-                known_now = known.by_key.get(settled) or self._passing.get(settled)
-                found = known_now or self._new(settled, node_view, solver)
-            except SearchLimitError as error:
-                settled, found = key, self._counted(stopped_by(error))
-            except TimeoutError:
+            if solver is not None and solver.clock() > until:
                 return TOO_LATE
-            finally:
-                if solver is not None and (took := solver.clock() - began) > HARD_SECONDS:
-                    self.hard[node_view.node.name] = took
-            if found is None:
-                return None
-            (known.by_key if found.lasting else self._passing).update({key: found, settled: found})
+            answer = self.cache.answer(node_view, key[0])
+            found = self._searched(node_view, key) if answer is None else self._settled(answer, node_view, solver)
+            if found is None or found is TOO_LATE:
+                return found
+            (known.by_key if found.lasting else self._passing)[key] = found
         if found.lasting:
             known.by_node_view[node_view] = found
+        return found
+
+    def _searched(self, node_view: NodeView, key: tuple[Hashable, int]) -> Verdict | None:
+        """The verdict on a node view that may take a search; as `verdict`."""
+        solver, began = self.solver, 0.0
+        if solver is not None:
+            began = solver.clock()
+            solver = solver.patient(sum(self.hard.values()))
+        try:
+            return self._settled(self.cache.settled(node_view, key, solver), node_view, solver)
+        except SearchLimitError as error:
+            return self._counted(stopped_by(error))
+        except TimeoutError:
+            return TOO_LATE
+        finally:
+            if solver is not None and (took := solver.clock() - began) > HARD_SECONDS:
+                self.hard[node_view.node.name] = took
+
+    def _settled(self, settled: Hashable, node_view: NodeView, solver: Solver | None) -> Verdict | None:
+        """The verdict on a node view with what `SignatureCache.settled` has found."""
+        by_key = self.known.by_key
+        found = by_key.get(settled) or self._passing.get(settled)
+        if found is None:
+            found = self._new(settled, node_view, solver)
+            if found is not None:
+                (by_key if found.lasting else self._passing)[settled] = found
         return found
 
     def _new(self, settled: Hashable, node_view: NodeView, solver: Solver | None) -> Verdict | None:
