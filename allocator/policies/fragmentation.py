@@ -55,12 +55,13 @@ def _scores(merits: Mapping[K, Merit]) -> dict[K, int]:
     thrift_of = thrift(equal)
     if width == 0:
         return in_bands(merits, thrift_of)
-    most = max(map(thrift_of, equal), default=0.0)
+    thrifts = {id(each): thrift_of(each) for each in equal}
+    most = max(thrifts.values(), default=0.0)
 
     def fitness(each: Merit) -> float:
         if each.loss > losses.least:
             return _LOSSY * (1.0 - (each.loss - losses.least) / width)
-        return 1.0 if thrift_of(each) == most else _WASTEFUL
+        return 1.0 if thrifts[id(each)] == most else _WASTEFUL
 
     return in_bands(merits, fitness, floor)
 

@@ -80,6 +80,10 @@ _SEARCHED_BELOW: Final = 1 / 4
 _REFUSED: Final = 0
 _MARKS: Final = range(MAX_SCORE + 2)
 """0 for rejected nodes; for others, 1 more than the score."""
+_AT: Final = [bytes([mark == each for mark in range(_BYTES)]) for each in _MARKS]
+"""By mark: turns marks into 1 for this one, and 0 for others."""
+_FROM: Final = [bytes([mark >= each for mark in range(_BYTES)]) for each in range(len(_MARKS) + 1)]
+"""By mark: turns marks into 1 for this one and for higher ones, and 0 for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +103,19 @@ class Ranking:
         """By the policy's scores."""
         kinds, codes = verdicts.kinds, verdicts.codes
         if len(kinds) > _BYTES:
-            present = set(codes)
-            marks = _marks(kinds, present, policy)
+            marks = _marks(kinds, set(codes), policy)
             return cls(names, verdicts, bytes(map(marks.__getitem__, codes)))
         packed = bytes(codes)
-        present = {code for code in range(len(kinds)) if code in packed}
-        return cls(names, verdicts, packed.translate(_marks(kinds, present, policy).ljust(_BYTES, b"\0")))
+        present = bytes([code for code in range(len(kinds)) if code in packed])
+        known = {} if verdicts.marks is None else verdicts.marks
+        marks = known.get(present, b"")
+        if not marks:
+            marks = known[present] = _marks(kinds, present, policy).ljust(_BYTES, b"\0")
+        return cls(names, verdicts, packed.translate(marks))
 
     def refused(self) -> Reasons:
         """The reasons against the rejected nodes."""
-        names, codes = self._picked(_picks(self.marks, lambda mark: mark == _REFUSED))
+        names, codes = self._picked(self.marks.translate(_AT[_REFUSED]))
         return Reasons(names, list(map(_reason, self.verdicts.kinds)), codes)
 
     def best(self, most: int | None = None) -> Merits:
@@ -140,17 +147,12 @@ class Ranking:
             room -= there
         else:
             return self.marks
-        above = _picks(self.marks, lambda other: other > mark)
+        above = self.marks.translate(_FROM[mark + 1])
         if not room:
             return above
-        level = _picks(self.marks, lambda other: other == mark)
+        level = self.marks.translate(_AT[mark])
         end = len(level) - len(level.split(b"\1", room)[room])
-        return _picks(self.marks[:end], lambda other: other >= mark) + above[end:]
-
-
-def _picks(marks: bytes, is_picked: Callable[[int], bool]) -> bytes:
-    """For each mark 1 or 0."""
-    return marks.translate(bytes(map(is_picked, _MARKS)).ljust(_BYTES, b"\0"))
+        return self.marks[:end].translate(_FROM[mark]) + above[end:]
 
 
 def _places(picked: bytes) -> Iterator[int]:

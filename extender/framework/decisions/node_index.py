@@ -4,7 +4,7 @@ A node view is everything that a verdict on a node depends on. The index of the 
 between the two. Verdicts are kept up with the cluster that is followed: an answer takes one dict access for each node.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import is_, itemgetter
@@ -125,14 +125,18 @@ class PoolFingerprint:
         names = None if reads.everything else reads.values
         found = self.numbers_by_reads.get(names)
         if found is None:
-            slices = self.view.slices
-            columns = (
-                [self.slices.columns(each) for each in slices]
-                if names is None
-                else [self.slices.column(each, name) for name in names for each in slices]
-            )
+            columns = self._columns(names)
             found = self.numbers_by_reads[names] = numbers.of((self.structure, *columns)) if columns else self.structure
         return found
+
+    def _columns(self, names: tuple[str, ...] | None) -> list[Hashable]:
+        """The values of attributes, device by device, or their numbers; None: of all attributes."""
+        slices = self.view.slices
+        if names is None:
+            return [self.slices.columns(each) for each in slices]
+        if len(slices) == 1:  # the pool changes with its slice, so no number would be found a second time
+            return [attribute_column(slices[0], name) for name in names]
+        return [self.slices.column(each, name) for name in names for each in slices]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,11 +202,31 @@ class NodeViewBuilder:
         states = tuple(
             [device_circumstances(v, node, held or NOTHING_USED, rules) for v, held in zip(views, used, strict=True)]
         )
-        shared = tuple(
-            [pool_fingerprint.devices for pool_fingerprint in pool_fingerprints if pool_fingerprint.devices is not None]
-        )
         own = [len(v.candidates) + len(v.elsewhere) for v, held in zip(views, used, strict=True) if held is not None]
-        return NodeView(node, pool_fingerprints, used, states, self._states.of((states, shared)), sum(own))
+        return self._numbered(node, pool_fingerprints, used, states, sum(own))
+
+    def again(self, past: NodeView, snapshot: Snapshot) -> NodeView:
+        """The view of a node in a snapshot that differs from that of an earlier view in what is in use alone."""
+        pools, rules = snapshot.usage.pools, snapshot.taint_rules
+        used: list[PoolUsage | None] = []
+        states: list[tuple[Hashable, ...]] = []
+        for pool, held, state in zip(past.pool_fingerprints, past.used, past.states, strict=True):
+            now = None if held is None else pools.get(pool.view.id, NOTHING_USED)
+            used.append(now)
+            is_same = now is None or now is held
+            states.append(state if is_same else device_circumstances(pool.view, past.node, now or NOTHING_USED, rules))
+        return self._numbered(past.node, past.pool_fingerprints, tuple(used), tuple(states), past.devices)
+
+    def _numbered(
+        self,
+        node: Node,
+        pool_fingerprints: tuple[PoolFingerprint, ...],
+        used: tuple[PoolUsage | None, ...],
+        states: tuple[tuple[Hashable, ...], ...],
+        devices: int,
+    ) -> NodeView:
+        shared = tuple([each.devices for each in pool_fingerprints if each.devices is not None])
+        return NodeView(node, pool_fingerprints, used, states, self._states.of((states, shared)), devices)
 
     def _pool_fingerprint(self, view: NodePool, *, roams: bool) -> PoolFingerprint:
         number = self.numbers.of
@@ -236,6 +260,7 @@ class NodeIndex:
     Attributes:
         shared: the views made so far, by node name. Earlier and later snapshots share them.
         apart: the views of nodes that differ from snapshot to snapshot; None: not made yet. They go before.
+        past: of nodes apart whose view is not made yet, an earlier view, if only what is in use may differ from it.
         roaming: the usage of each roaming pool; the same object while nothing changes there.
         pool_fingerprints: of the pools in the node views.
         below: the node index of the snapshot that this snapshot was forked from.
@@ -248,6 +273,7 @@ class NodeIndex:
     roaming: tuple[PoolUsage, ...]
     shared: dict[str, NodeView] = field(default_factory=dict)
     apart: dict[str, NodeView | None] = field(default_factory=dict)
+    past: dict[str, NodeView] = field(default_factory=dict)
     pool_fingerprints: dict[NodePool, PoolFingerprint] = field(default_factory=dict)
     below: Optional["NodeIndex"] = None
     steps: tuple[tuple[int, frozenset[str]], ...] = ()
@@ -263,6 +289,7 @@ class NodeIndex:
         """The index of a later snapshot; ``reach``: of the changes in between, at least."""
         nodes = reach.nodes(self.snapshot, snapshot)
         changed = frozenset(self.node_views if nodes is None else nodes)
+        past = self._past(snapshot, changed)
         shared, apart = self.shared, {**self.apart, **dict.fromkeys(changed)}
         if len(apart) > _MOST_APART:
             views = self.node_views.items()
@@ -285,10 +312,23 @@ class NodeIndex:
             _roaming(snapshot, self.roaming),
             shared,
             apart,
+            past,
             pool_fingerprints,
             steps=steps,
             fresh=fresh,
         )
+
+    def _past(self, snapshot: Snapshot, changed: Collection[str]) -> dict[str, NodeView]:
+        """The earlier views of nodes whose view is not made yet in a later snapshot."""
+        before = self.snapshot
+        if before.inventory is not snapshot.inventory or before.taint_rules is not snapshot.taint_rules:
+            return {}
+        past = {name: view for name, view in self.past.items() if self.apart.get(name) is None}
+        for name in changed if len(changed) <= MOST else ():
+            view = self.known_view(name)
+            if view is not None:
+                past[name] = view
+        return past
 
     def present_views(self) -> Iterator[NodeView]:
         """The views made so far, of a fork also those below."""
@@ -315,7 +355,7 @@ class NodeIndex:
 
     def forked(self, fork: Snapshot) -> "NodeIndex":
         """The index of a fork of the snapshot. No view depends on what controllers have answered."""
-        if all(map(is_, fork, self.snapshot._replace(answers=fork.answers))):
+        if fork is self.snapshot or all(map(is_, fork, self.snapshot._replace(answers=fork.answers))):
             return self
         roaming = _roaming(fork, self.roaming)
         return NodeIndex(fork, self.builder, roaming, pool_fingerprints=self.pool_fingerprints, below=self)
@@ -339,7 +379,7 @@ class NodeIndex:
         """The view of a node of the snapshot."""
         found = self.known_view(node.name)
         if found is None:
-            found = self._from_below(node) or self.look(node.node)
+            found = self._from_past(node) or self._from_below(node) or self.look(node.node)
             views: dict[str, NodeView] | dict[str, NodeView | None]
             views = self.apart if node.name in self.apart else self.shared
             views[node.name] = found
@@ -352,6 +392,11 @@ class NodeIndex:
         for pool_fingerprint in found.pool_fingerprints:
             self.pool_fingerprints[pool_fingerprint.view] = pool_fingerprint
         return found
+
+    def _from_past(self, node: NodeObject) -> NodeView | None:
+        """The view of a node, if only what is in use may differ from an earlier one."""
+        past = self.past.get(node.name)
+        return None if past is None or past.node is not node.node else self.builder.again(past, self.snapshot)
 
     def _from_below(self, node: NodeObject) -> NodeView | None:
         """The view that the node had before the fork, if nothing differs for the node."""
@@ -379,6 +424,10 @@ _RENEWED_AFTER: Final = 1 / 8
 """Share of the names that may have been added before all names are copied."""
 
 
+_MOST_MARKS: Final = 64
+"""Sets of verdicts that nodes have had together, whose marks are kept."""
+
+
 class VerdictIndex(dict[str, int]):
     """Node name to the number of its verdict, for one signature and one state of the roaming pools.
 
@@ -391,6 +440,8 @@ class VerdictIndex(dict[str, int]):
         self._lock = Lock()
         self._version = -1
         self._numbers: dict[Verdict, int] = {}
+        self._kinds: tuple[Verdict, ...] = ()
+        self._marks: dict[bytes, bytes] = {}
         self._find: Callable[[str], Verdict] | None = None
         self._added = 0  # verdicts, since the names were copied
 
@@ -410,7 +461,11 @@ class VerdictIndex(dict[str, int]):
             self._catch_up(node_index)
             self._find = find
             codes = itemgetter(*names)(self) if len(names) > 1 else [self[name] for name in names]
-            verdicts = Verdicts(tuple(self._numbers), codes)
+            if len(self._kinds) < len(self._numbers):
+                self._kinds = tuple(self._numbers)
+            if len(self._marks) > _MOST_MARKS:
+                self._marks = {}
+            verdicts = Verdicts(self._kinds, codes, self._marks)
             if self._added > len(self) * _RENEWED_AFTER:
                 self._copy_names()
             return verdicts
@@ -437,8 +492,7 @@ class VerdictIndex(dict[str, int]):
         """
         kinds = tuple(self._numbers)
         known = [(name.encode().decode(), kinds[code]) for name, code in self.items()]
-        self.clear()
-        self._numbers = {}
+        self._forget()
         for name, kind in known:
             self[name] = self._numbers.setdefault(kind, len(self._numbers))
         self._added = 0
@@ -446,9 +500,13 @@ class VerdictIndex(dict[str, int]):
     def _catch_up(self, node_index: NodeIndex) -> None:
         changed = node_index.changed_since(self._version)
         if changed is None:
-            self.clear()
-            self._numbers = {}
+            self._forget()
         else:
             for name in changed:
                 self.pop(name, None)
         self._version = node_index.snapshot.version
+
+    def _forget(self) -> None:
+        """Forget all verdicts and their numbers, and what is kept by these numbers."""
+        self.clear()
+        self._numbers, self._kinds, self._marks = {}, (), {}

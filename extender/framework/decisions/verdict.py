@@ -35,10 +35,13 @@ class Verdicts(Sequence[Verdict]):
     Attributes:
         kinds: distinct verdicts; no node need have them.
         codes: for each node, the index of its verdict in `kinds`.
+        marks: of verdicts that are kept for pods of one policy, the marks of the kinds (`extender.framework.ranking`),
+            by the kinds that nodes have; None: not kept.
     """
 
     kinds: Sequence[Verdict]
     codes: Sequence[int]
+    marks: dict[bytes, bytes] | None = None
 
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> "Verdicts":
