@@ -548,6 +548,10 @@ class Decider(View[NodeIndex]):
         ]
         self._note(inquiry)
         found = lookup.verdicts.with_verdicts(lookup.missing, lookup.weighed(verdicts))
+        followed = None if self._known is None else self._known.value
+        if lookup.sent is None and lookup.node_index is followed and len(lookup.missing) == len(lookup.names):
+            weigher = None if lookup.weighing is None else lookup.weighing.weigher
+            inquiry.known.index(weigher).fill(lookup.names, found, lookup.node_index)
         return Decided(found, lookup.steps + inquiry.steps, inquiry.hard)
 
     def _inquiry(

@@ -473,6 +473,28 @@ class VerdictIndex(dict[str, int]):
             self._find = None  # it refers to the whole cluster as it is now
             self._lock.release()
 
+    def fill(self, names: Sequence[str], verdicts: Verdicts, node_index: NodeIndex) -> None:
+        """Take over the verdicts on all of some nodes, if there are none yet, and if each of them lasts.
+
+        Args:
+            names: the nodes.
+            verdicts: on these nodes, in the snapshot of the index.
+            node_index: of the cluster that is followed.
+        """
+        is_lasting = all(each.lasting and each is not NOT_KNOWN for each in verdicts.kinds)
+        if self or not is_lasting or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if node_index.snapshot.version < self._version:
+                return
+            self._catch_up(node_index)
+            self._forget()
+            self._numbers = {kind: number for number, kind in enumerate(verdicts.kinds)}
+            self.update(zip(names, verdicts.codes, strict=True))
+            self._added = len(self)
+        finally:
+            self._lock.release()
+
     def __missing__(self, name: str) -> int:
         if self._find is None:
             raise KeyError(name)

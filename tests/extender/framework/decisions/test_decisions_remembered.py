@@ -13,7 +13,7 @@ from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.nodes import parse_node_object
 from extender.framework.decisions.evaluate import MOST_NEW_NODES, Decided, Decider, Lookup
 from extender.framework.decisions.node_index import NodeIndex, NodeViewBuilder, Numbers, VerdictIndex
-from extender.framework.decisions.verdict import Verdict, Verdicts
+from extender.framework.decisions.verdict import NOT_KNOWN, UNDECIDED, Verdict, Verdicts
 from extender.kube.api import EventType
 from tests.extender.framework.decisions.scenes import NAMES, Scene, asked, named, pool_of, texts
 from tests.kit.clusters import (
@@ -279,6 +279,26 @@ def test_a_verdict_index_in_use_is_left_to_its_user() -> None:
 
     assert verdict_index.look(NAMES, node_index, find) is not None
     assert others == [None] * len(NAMES)
+
+
+def unasked(name: str) -> Verdict:
+    raise AssertionError(f"asked about {name}, whose verdict is there")
+
+
+def test_a_verdict_index_takes_over_all_verdicts_of_the_first_pod() -> None:
+    node_index, wanted = NodeIndex.of(state_of(three({})).snapshot, NodeViewBuilder(Features())), Verdict()
+    verdict_index = VerdictIndex()
+    verdict_index.fill(NAMES, Verdicts.of([wanted] * len(NAMES)), node_index)
+    found = verdict_index.look(NAMES, node_index, unasked)
+    assert found is not None
+    assert list(found) == [wanted] * len(NAMES)
+
+
+@pytest.mark.parametrize("verdict", [Verdict(lasting=False), NOT_KNOWN, UNDECIDED])
+def test_a_verdict_index_takes_over_no_verdict_that_does_not_last(verdict: Verdict) -> None:
+    node_index, verdict_index = NodeIndex.of(state_of(three({})).snapshot, NodeViewBuilder(Features())), VerdictIndex()
+    verdict_index.fill(NAMES, Verdicts.of([Verdict(), verdict, Verdict()]), node_index)
+    assert not verdict_index
 
 
 def test_a_verdict_index_does_not_go_back_to_an_earlier_snapshot() -> None:
