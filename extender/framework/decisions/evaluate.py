@@ -10,7 +10,7 @@ Calls may come from several threads. Threads only add values, which every thread
 as a whole in one assignment: at worst, work is done twice. Only a `VerdictIndex` has a lock; no thread waits for it.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +25,7 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
-from extender.framework.decisions.node_index import NodeIndex, NodeView, NodeViewBuilder, Numbers, VerdictIndex
+from extender.framework.decisions.node_index import NodeIndex, NodeView, NodeViewBuilder, Numbers, VerdictIndex, keys_of
 from extender.framework.decisions.shapes import Weigher, Weighing
 from extender.framework.decisions.solver import No, Solver, stopped_by
 from extender.framework.decisions.verdict import NOT_KNOWN, TOO_LATE, UNDECIDED, Verdict, Verdicts
@@ -113,9 +113,16 @@ class SignatureCache:
         """Fingerprint and state: equal for node views that are equivalent to the signature."""
         found = self.keys.get(node_view)
         if found is None:
-            found = self.keys[node_view] = (node_view.fingerprint(self.reads, numbers), node_view.state)
-            self.devices += node_view.devices
+            self.learn((node_view,), numbers)
+            found = self.keys[node_view]
         return found
+
+    def learn(self, node_views: Iterable[NodeView | None], numbers: Numbers) -> None:
+        """Find the keys of node views, all of them at once."""
+        keys = self.keys
+        new = [each for each in node_views if each is not None and each not in keys]
+        keys.update(keys_of(new, self.reads, numbers))
+        self.devices += sum([each.devices for each in new])
 
     def answer(self, node_view: NodeView, fingerprint: Hashable) -> Merit | NotFound | None:
         """A node's answer, if it is told without a search and without evaluating selectors; else None."""
@@ -541,10 +548,11 @@ class Decider(View[NodeIndex]):
         asked = replace(solver or self.solver, policy=lookup.policy)
         cache = lookup.cache or self._cache(lookup, asked)
         inquiry = self._inquiry(lookup.claims, lookup.node_index, cache, asked)
-        known = inquiry.known.by_node_view
+        known, node_views = inquiry.known.by_node_view, _node_views(lookup)
+        cache.learn(node_views, self._builder.numbers)
         verdicts = [
             NOT_KNOWN if node_view is None else known.get(node_view) or inquiry.verdict(node_view, until) or UNDECIDED
-            for node_view in _node_views(lookup)
+            for node_view in node_views
         ]
         self._note(inquiry)
         found = lookup.verdicts.with_verdicts(lookup.missing, lookup.weighed(verdicts))

@@ -4,7 +4,7 @@ A node view is everything that a verdict on a node depends on. The index of the 
 between the two. Verdicts are kept up with the cluster that is followed: an answer takes one dict access for each node.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import is_, itemgetter
@@ -174,6 +174,18 @@ class NodeView:
             interchangeable(states, lengths) if pool_fingerprint.devices is None else (pool_fingerprint.devices, states)
             for pool_fingerprint, states, lengths in zip(self.pool_fingerprints, self.states, runs, strict=True)
         )
+
+
+def keys_of(
+    views: Iterable[NodeView], reads: AttributeReads, numbers: Numbers
+) -> Iterator[tuple[NodeView, tuple[Hashable, int]]]:
+    """Each view with its key for claims with these attribute reads: fingerprint, and number of its states."""
+    names = None if reads.everything else reads.values
+    for view in views:
+        pools, found = view.pool_fingerprints, None
+        if len(pools) == 1 and not reads.matched:
+            found = pools[0].numbers_by_reads.get(names)
+        yield view, (view.fingerprint(reads, numbers) if found is None else found, view.state)
 
 
 class NodeViewBuilder:
