@@ -419,6 +419,10 @@ class SchedulingSettings(Section):
         default_factory=list,
         description="Names of the schedulers that call this service, as in spec.schedulerName; empty: not known.",
     )
+    marked_pods_only: bool = Field(
+        default=False,
+        description="The schedulers have managedResources: they ask only about pods with dra-extender.dev/devices.",
+    )
     best_nodes: int | None = Field(
         default=None,
         description="Most nodes in an answer, the best ones; null: as many as kube-scheduler scores; 0: all.",

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from allocator import DeviceTaint, selector_matches
 from allocator.checks import taint_text, tolerates
+from extender.cluster.objects.extended_resources import MARKER
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import CORDON, NodeRequirements, Pod
 from extender.cluster.objects.unmodeled_conditions import REQUESTS, VOLUMES
@@ -218,6 +219,16 @@ def no_attempt(pod: Pod, schedulers: Collection[str]) -> str:
             f"scheduling {'gate' if one else 'gates'} {names} {'keeps' if one else 'keep'} the pod from its scheduler"
         )
     return ""
+
+
+def not_marked(pod: Pod) -> str:
+    """Why a scheduler with `managedResources` does not ask about a pod with devices; empty if it asks."""
+    if pod.marker is not None or not pod.needs_devices:
+        return ""
+    return (
+        f"the pod lacks the resource {MARKER}, so its scheduler chooses a node without asking dra-extender; "
+        "make the pod again while the policies of dra-extender are there"
+    )
 
 
 _TOLERATED: Final = (

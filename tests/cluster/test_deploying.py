@@ -30,12 +30,13 @@ from tests.kit.waiting import wait_for_answer
 DEPLOY = ROOT / "deploy"
 CHART = ("chart", str(DEPLOY / "chart"), "kube-system", RELEASES[USUAL].version)
 BASE = ("kustomization", str(DEPLOY))
-WITH_API, WITH_EXPANDER = (
-    ("kustomization", str(Path(__file__).parent / name)) for name in ("with_api", "with_expander")
+WITH_API, WITH_EXPANDER, ONLY_SCHEDULER = (
+    ("kustomization", str(Path(__file__).parent / name)) for name in ("with_api", "with_expander", "as_only_scheduler")
 )
 COMPONENTS = {
     "api": (WITH_API, ("ClusterRole", "dra-extender-viewer")),
     "expander": (WITH_EXPANDER, ("Service", "dra-extender-grpc")),
+    "onlyScheduler": (ONLY_SCHEDULER, ("MutatingAdmissionPolicy", "dra-extender-marker")),
 }
 """A component of kustomize by the chart's name for it, and one of its objects."""
 
@@ -44,7 +45,7 @@ WITHOUT = ("kustomization", str(Path(__file__).parent / "without_features"))
 
 RBAC, ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 OF_CLUSTER = {"DeviceClass", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy"}
-OF_CLUSTER |= {"ValidatingAdmissionPolicyBinding"}
+OF_CLUSTER |= {"ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 RESOURCES: Mapping[str, Resource] = {
     kind: Resource(kind, plural, group, ("v1",), namespaced=kind not in OF_CLUSTER)
     for kind, plural, group in (
@@ -62,11 +63,14 @@ RESOURCES: Mapping[str, Resource] = {
         ("DeviceClass", "deviceclasses", "resource.k8s.io"),
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", ADMISSION),
         ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", ADMISSION),
+        ("MutatingAdmissionPolicy", "mutatingadmissionpolicies", ADMISSION),
+        ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", ADMISSION),
     )
 }
 OF_NODE_PART = {"DaemonSet", "DeviceClass", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
 OF_NODE_PART |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
-OF_BASE = {kind for kind in RESOURCES if kind not in OF_NODE_PART} | {
+POLICIES = {kind for kind in RESOURCES if "AdmissionPolicy" in kind}
+OF_BASE = {kind for kind in RESOURCES if kind not in OF_NODE_PART | POLICIES} | {
     "ServiceAccount",
     "ClusterRole",
     "ClusterRoleBinding",
@@ -91,10 +95,11 @@ def rendered(renderer: Path, *what: str) -> list[RawObject]:
     ("what", "kinds"),
     [
         *((each, OF_BASE) for each in (CHART, BASE, WITH_API, WITH_EXPANDER, WITHOUT)),
+        (ONLY_SCHEDULER, OF_BASE | POLICIES),
         (NODE_PART, OF_NODE_PART),
         (MOCK_DRIVER, OF_NODE_PART - {"DeviceClass"} | {"ConfigMap"}),
     ],
-    ids=["chart", "kustomization", "api", "expander", "without features", "node part", "mock driver"],
+    ids=["chart", "kustomization", "api", "expander", "without features", "only scheduler", "node part", "mock driver"],
 )
 async def test_an_api_server_takes_every_object(
     client: Client, renderer: Path, what: tuple[str, ...], kinds: set[str]

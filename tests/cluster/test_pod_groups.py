@@ -14,6 +14,7 @@ from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane, Options
 from tests.kit.controlplane.in_tree import IN_TREE, in_tree
+from tests.kit.controlplane.only_scheduler import DEFAULT, only_scheduler, policies_in_force
 from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.pair import Pair, pair
 from tests.kit.controlplane.scenario import bound, by_template, findings, held
@@ -194,3 +195,18 @@ def gang_of(pod: RawObject) -> str:
     """``gang-7`` of ``gang-7-0``."""
     name: str = pod["metadata"]["name"]
     return name.rpartition("-")[0]
+
+
+async def test_the_clusters_only_scheduler_serves_a_group_that_its_policies_have_marked(
+    client: Client, plane: ControlPlane, namespace: str
+) -> None:
+    await client.create(TEMPLATES, template(namespace, "one"))
+    async with only_scheduler(client, plane, gates=SWITCHES), policies_in_force(client):
+        await add_group(client, namespace)
+        claim = await claim_of(client, namespace)
+        for number in range(2):
+            await client.create(PODS, member(namespace, f"member-{number}", scheduler=DEFAULT))
+        on = {await bound(client, ObjectKey(namespace, f"member-{number}")) for number in range(2)}
+        found = await client.get(CLAIMS, claim)
+        assert [pool for pool, _ in held(found)] == [*on]
+        assert await findings(client, namespace) == []

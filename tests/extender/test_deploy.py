@@ -58,14 +58,14 @@ SAMPLES = {sample: metric for metric in METRICS.values() for sample in metric.sa
 def test_every_document_is_an_object(path: Path) -> None:
     for each in documents(path):
         assert each["apiVersion"]
-        assert each["kind"] in {"Kustomization", "Component"} or each["metadata"]["name"]
+        assert each["kind"] in {"Kustomization", "Component", "KubeSchedulerConfiguration"} or each["metadata"]["name"]
 
 
 @pytest.mark.parametrize(
     "folder",
     [
         DEPLOY,
-        *(DEPLOY / name for name in ("api", "crds", "expander", "mock-driver", "monitoring", "node")),
+        *(DEPLOY / name for name in ("api", "crds", "expander", "mock-driver", "monitoring", "node", "only-scheduler")),
         ROOT / "config",
     ],
     ids=lambda p: p.name,

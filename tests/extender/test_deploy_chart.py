@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import yaml
 
+from extender.cluster.objects.extended_resources import MARKER
 from extender.config.sources import load
 from extender.tools.version import __version__
 from tests.extender.deployed import (
@@ -20,6 +21,7 @@ from tests.extender.deployed import (
     SCHEDULER_CONFIG,
     SETTINGS,
     documents,
+    only,
     variables,
 )
 
@@ -111,6 +113,51 @@ def test_the_chart_has_the_other_manifests_as_they_are() -> None:
         *documents(DEPLOY / "network-policy.yaml"),
         *documents(DEPLOY / "disruption-budget.yaml"),
     ]
+
+
+def test_the_chart_makes_it_the_only_scheduler_where_that_is_wanted() -> None:
+    """As the component: policies, a configuration for the scheduler, and the settings that go with it."""
+    values = {**VALUES, "onlyScheduler": {"enabled": True}}
+    folder = DEPLOY / "only-scheduler"
+    assert rendered("only-scheduler.yaml", VALUES) == []
+    assert rendered("only-scheduler.yaml", values) == documents(folder / "policies.yaml")
+    (config,) = rendered("config.yaml", values)
+    assert yaml.safe_load(config["data"]["scheduler.yaml"]) == yaml.safe_load((folder / "scheduler.yaml").read_text())
+    (found,) = rendered("deployment.yaml", values)
+    (container,) = found["spec"]["template"]["spec"]["initContainers"]
+    (patched,) = only(folder / "deployment.yaml", "Deployment")["spec"]["template"]["spec"]["initContainers"]
+    assert all(each in container["env"] for each in patched["env"])
+    scheduling = load(environment=variables(container)).scheduling
+    profiles = [each["schedulerName"] for each in yaml.safe_load(config["data"]["scheduler.yaml"])["profiles"]]
+    assert (scheduling.marked_pods_only, sorted(scheduling.scheduler_names)) == (True, sorted(profiles))
+
+
+def test_both_policies_are_about_the_same_pods_and_the_profiles_of_the_scheduler() -> None:
+    folder = DEPLOY / "only-scheduler"
+    mutating, _, validating, _ = documents(folder / "policies.yaml")
+    for field in ("matchConstraints", "matchConditions", "failurePolicy"):
+        assert mutating["spec"][field] == validating["spec"][field]
+    is_marked = next(each for each in mutating["spec"]["variables"] if each["name"] == "isMarked")
+    assert [each["expression"] for each in validating["spec"]["validations"]] == [is_marked["expression"]]
+    (scheduler,) = documents(folder / "scheduler.yaml")
+    of_ours = mutating["spec"]["matchConditions"][0]["expression"]
+    assert all(f'"{each["schedulerName"]}"' in of_ours for each in scheduler["profiles"])
+    (managed,) = scheduler["extenders"][0]["managedResources"]
+    assert managed == {"name": MARKER, "ignoredByScheduler": True}
+
+
+def test_the_only_scheduler_differs_from_the_other_one_in_what_it_has_to() -> None:
+    (scheduler,) = documents(DEPLOY / "only-scheduler" / "scheduler.yaml")
+    lease = scheduler["leaderElection"].pop("resourceName")
+    scheduler["extenders"][0].pop("managedResources")
+    plain, with_devices = scheduler.pop("profiles")
+    assert (lease, plain["schedulerName"]) == ("kube-scheduler", "default-scheduler")
+    assert with_devices == SCHEDULER_CONFIG["profiles"][0]
+    assert plain["plugins"] == with_devices["plugins"]
+    shipped = {name: value for name, value in SCHEDULER_CONFIG.items() if name != "profiles"}
+    of_lease = {**shipped["leaderElection"]}
+    del of_lease["resourceName"]
+    assert scheduler == {**shipped, "leaderElection": of_lease}
 
 
 def test_a_feature_that_is_off_in_the_chart_takes_its_rights_with_it() -> None:

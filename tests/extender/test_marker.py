@@ -5,19 +5,21 @@ from typing import Any
 import pytest
 
 from allocator import Quantity
-from extender import Cluster
+from extender import Cluster, Settings
 from extender.answers.explain.explanation import Conclusion
 from extender.cluster.objects.extended_resources import MARKER
 from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.objects.pods import is_extended
 from extender.cluster.resource_quotas import pod_charges
+from extender.config.sources import load
 from extender.framework.pods.extended_resources.requests import wanted
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ApiError
 from extender.kube.resources import PODS, QUOTAS
 from extender.lab.manifests import load_objects
+from extender.planning.kube_scheduler import not_marked
 from tests.kit import clusters
-from tests.kit.clusters import GPU, Object, binding, claim, device_class, local_slice, node, parsed, pod
+from tests.kit.clusters import GPU, Object, binding, claim, device_class, local_slice, node, parsed, pinned, pod
 from tests.kit.objects.quotas import resource_quota
 from tests.kit.servers.memory import memory_api
 from tests.kit.virtualtime import in_virtual_time
@@ -126,3 +128,39 @@ class TestQuotas:
         await api.create(PODS, marked("p", "a"))
         with pytest.raises(ApiError, match=f"exceeded quota.*{MARKER}"):
             await api.create(PODS, marked("q", "b"))
+
+
+class TestExplain:
+    """With `scheduling.markedPodsOnly`, explain says why the scheduler does not ask about a pod."""
+
+    NEEDED = load("scheduling: {markedPodsOnly: true}")
+    WORLD = (node("n"), GPU, local_slice("n"), claim("a"))
+    LACKS = f"the pod lacks the resource {MARKER}"
+
+    async def explained(self, path: str, *objects: Object, settings: Settings = NEEDED) -> str:
+        cluster = clusters.Cluster.of(*self.WORLD, *objects)
+        async with clusters.client_of(cluster.app(settings)) as client:
+            return (await client.get(f"/explain/{path}")).raise_for_status().text
+
+    @pytest.mark.parametrize(
+        ("asking", "settings", "is_told"),
+        [
+            (pod("p", "a"), NEEDED, True),
+            (marked("p", "a"), NEEDED, False),
+            (pod("p", "a"), Settings(), False),
+            (pinned("p", "a"), NEEDED, True),
+            (marked("p", "a", on="n"), NEEDED, False),
+        ],
+        ids=["waits", "is marked", "is not needed", "is caught on a node", "has a node and is marked"],
+    )
+    async def test_a_pod_is_told_that_it_lacks_the_marker(
+        self, asking: Object, settings: Settings, *, is_told: bool
+    ) -> None:
+        assert (self.LACKS in await self.explained("ns/p", asking, settings=settings)) is is_told
+
+    def test_a_pod_without_devices_needs_no_marker(self) -> None:
+        assert not not_marked(parsed(pod("p")))
+
+    async def test_a_pod_that_has_its_claims_is_not_told(self) -> None:
+        held = claim("b", allocated=["n/gpu-0"], at="n", users=["p"])
+        assert self.LACKS not in await self.explained("ns/p", held, pod("p", "b", on="n"))

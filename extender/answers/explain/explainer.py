@@ -41,7 +41,7 @@ from extender.framework.pods.stand_in import is_open, stand_in
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.planning.changes import Suggest
-from extender.planning.kube_scheduler import SchedulerChecks, no_attempt, not_modeled
+from extender.planning.kube_scheduler import SchedulerChecks, no_attempt, not_marked, not_modeled
 
 
 def _no_pause() -> None:
@@ -79,6 +79,7 @@ class Explainer:
         seconds: of work, for the search for proposals.
         worked: counts the work.
         schedulers: names of the schedulers that call the extender; empty: not known.
+        marked_only: the schedulers ask only about pods with the marker.
         preempts: device preemption is on.
         suggest: finds further changes for a pod that fits nowhere, if all nodes are asked about.
         followed: the cluster that the decider follows; None: `snapshot`.
@@ -93,6 +94,7 @@ class Explainer:
     seconds: float = 0.7
     worked: Clock = field(default_factory=WorkClock)
     schedulers: Collection[str] = ()
+    marked_only: bool = False
     preempts: bool = True
     suggest: Sequence[Suggest] = ()
     followed: Snapshot | None = None
@@ -136,7 +138,7 @@ class Explainer:
     def _explained(self, pod: Pod, nodes: Sequence[str] | None, admission: Admission) -> Explanation:
         if pod.node_name:
             return self._bound(pod)
-        if no_try := no_attempt(pod, self.schedulers):
+        if no_try := no_attempt(pod, self.schedulers) or self._not_asked(pod):
             return _blocked(pod, no_try)
         unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
         if unknown:
@@ -176,6 +178,10 @@ class Explainer:
         if admission.unread:
             made.append(f"what the API server says of the pod can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
+
+    def _not_asked(self, pod: Pod) -> str:
+        """Why no scheduler asks about a pod of the cluster, although it is one of ours; empty if one asks."""
+        return not_marked(pod) if self.marked_only and self.snapshot.pod(pod.uid) is not None else ""
 
     def _checks(self, cycle: Cycle, names: Sequence[str]) -> Explanation | Sequence[tuple[str, NodeCheck]]:
         """What plugins compare on each node; or what keeps a pod off all nodes although its claims can be used."""
@@ -248,8 +254,10 @@ class Explainer:
         text = f"pod {pod} is bound to node {pod.node_name}"
         places = (FittingNode(pod.node_name, None, devices, "", left_out),)
         without = "" if pod.has_started else without_devices(pod, self.snapshot, self.solver.features)
-        notes = (*filter(None, (without,)), *self.solver.plugins.notes(pod, self.snapshot))
-        if lacks := self._lacks(pod):
+        lacks = self._lacks(pod)
+        not_asked = self._not_asked(pod) if without or lacks else ""
+        notes = (*filter(None, (without, not_asked)), *self.solver.plugins.notes(pod, self.snapshot))
+        if lacks:
             cause = f"kubelet does not start it: {'; '.join(lacks)}"
             notes = notes if pod.has_started else (self._prospect(pod), *notes)
             summary = f"{text}, and {cause}"

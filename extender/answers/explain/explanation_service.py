@@ -299,6 +299,7 @@ class Explanations:
             self.verb_priority.turn(),
             until,
             schedulers=self._scheduling.scheduler_names,
+            marked_only=self._scheduling.marked_pods_only,
             preempts=self._scheduling.preemption,
             suggest=self._suggest,
             followed=snapshot,

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from extender.cluster.objects.extended_resources import MARKER
 from extender.config.settings import Settings
 from extender.config.sources import SettingsError
 from extender.faces.commands.options import ConfigOption, command, command_group, parse_path, text_of
@@ -100,7 +101,8 @@ class SchedulerFinding:
     Attributes:
         field: path of the field.
         problem: what is wrong, and what follows from it.
-        is_error: devices may be given out twice, or pods started without them. Else pods only wait longer.
+        is_error: devices may be given out twice, or pods started without them, or none is started. Else pods only wait
+            longer, or people are told less.
     """
 
     field: str
@@ -132,8 +134,22 @@ def check_scheduler(text: str, settings: Settings) -> tuple[SchedulerFinding, ..
     if not profiles:
         found.append(_unsafe("profiles", _ALLOCATES_TWICE))
     for number, profile in enumerate(profiles):
-        found += _of_profile(f"profiles[{number}]", profile, config, settings.scheduling.scheduler_names)
-    return tuple(found)
+        found += _of_profile(f"profiles[{number}]", profile, settings.scheduling.scheduler_names)
+    return (*found, *_of_percentages(config, profiles, settings))
+
+
+def _of_percentages(
+    config: Mapping[str, Any], profiles: Sequence[Mapping[str, Any]], settings: Settings
+) -> Iterator[SchedulerFinding]:
+    """Each profile has to look at every node; with marked pods only, one has to: policies move these pods there."""
+    said = [profile.get("percentageOfNodesToScore", config.get("percentageOfNodesToScore")) for profile in profiles]
+    if settings.scheduling.marked_pods_only and _ALL_NODES in said:
+        return
+    for number, percentage in enumerate(said):
+        if percentage != _ALL_NODES:
+            shown = "is not set" if percentage is None else f"{percentage} is not {_ALL_NODES}"
+            problem = f"{shown}: the scheduler looks at some nodes only, and rejects pods whose devices are on others"
+            yield _slow(f"profiles[{number}].percentageOfNodesToScore", problem)
 
 
 _ALLOCATES_TWICE: Final = (
@@ -154,9 +170,7 @@ def _of_client(client: Mapping[str, Any]) -> Iterator[SchedulerFinding]:
         yield _slow("clientConnection.qps", f"{number} {problem}")
 
 
-def _of_profile(
-    at: str, profile: Mapping[str, Any], config: Mapping[str, Any], known: Sequence[str]
-) -> Iterator[SchedulerFinding]:
+def _of_profile(at: str, profile: Mapping[str, Any], known: Sequence[str]) -> Iterator[SchedulerFinding]:
     plugins, name = _mapping(profile.get("plugins")), str(profile.get("schedulerName") or DEFAULT_SCHEDULER)
     if known and name not in known:
         problem = f"{name} is not in scheduling.schedulerNames ({', '.join(known)}): its pods are not tried again"
@@ -168,11 +182,6 @@ def _of_profile(
     for point in plugins:
         if point != "preEnqueue" and _PLUGIN in _names(plugins, point, "enabled"):
             yield _unsafe(f"{at}.plugins.{point}.enabled", _ALLOCATES_TWICE)
-    percentage = profile.get("percentageOfNodesToScore", config.get("percentageOfNodesToScore"))
-    if percentage != _ALL_NODES:
-        said = "is not set" if percentage is None else f"{percentage} is not {_ALL_NODES}"
-        problem = f"{said}: the scheduler looks at some nodes only, and rejects pods whose devices are on others"
-        yield _slow(f"{at}.percentageOfNodesToScore", problem)
 
 
 def _of_extenders(extenders: Sequence[Mapping[str, Any]], settings: Settings) -> Iterator[SchedulerFinding]:
@@ -195,9 +204,7 @@ def _of_extenders(extenders: Sequence[Mapping[str, Any]], settings: Settings) ->
     if extender.get("ignorable"):
         problem = "while dra-extender does not answer, the scheduler binds pods whose claims are not allocated"
         yield _unsafe(f"{at}.ignorable", problem)
-    if extender.get("managedResources"):
-        problem = "the scheduler asks only about pods whose containers request one of these; claims do not count"
-        yield _unsafe(f"{at}.managedResources", problem)
+    yield from _of_managed(f"{at}.managedResources", extender, is_marked_only=settings.scheduling.marked_pods_only)
     if not extender.get("nodeCacheCapable"):
         problem = "it is not true: the scheduler sends whole nodes, about 10 KiB each, with each call"
         yield _slow(f"{at}.nodeCacheCapable", problem)
@@ -205,6 +212,27 @@ def _of_extenders(extenders: Sequence[Mapping[str, Any]], settings: Settings) ->
     if timeout is not None and timeout <= deadline:
         problem = f"{timeout:g} s is not longer than scheduling.deadlineSeconds ({deadline:g} s): late answers are lost"
         yield _slow(f"{at}.httpTimeout", problem)
+
+
+def _of_managed(at: str, extender: Mapping[str, Any], *, is_marked_only: bool) -> Iterator[SchedulerFinding]:
+    """Without `managedResources`, the scheduler asks about all pods. With it, it has to name the marker."""
+    managed = _mappings(extender.get("managedResources"))
+    markers = [(number, each) for number, each in enumerate(managed) if each.get("name") == MARKER]
+    if managed and not markers:
+        problem = (
+            "the scheduler asks only about pods whose containers request one of these; claims do not count. Name "
+            f"{MARKER}, and apply the policies of deploy/only-scheduler"
+        )
+        yield _unsafe(at, problem)
+    for number, each in markers:
+        if each.get("ignoredByScheduler") is not True:
+            problem = f"it is not true: no node offers {MARKER}, so pods with devices fit nowhere"
+            yield _unsafe(f"{at}[{number}].ignoredByScheduler", problem)
+    if markers and not is_marked_only:
+        problem = "scheduling.markedPodsOnly is not true: explain does not say if a pod with devices lacks it"
+        yield _slow(at, problem)
+    if is_marked_only and not managed:
+        yield _slow(at, "it is not set, but scheduling.markedPodsOnly is true: the scheduler asks about all pods")
 
 
 def _is_service(url: str, settings: Settings) -> bool:

@@ -12,7 +12,7 @@ from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.faces.commands.config import check_scheduler
 from extender.faces.commands.main import app
-from tests.kit.places import CONFIG
+from tests.kit.places import CONFIG, ROOT
 
 SHIPPED = CONFIG / "scheduler.yaml"
 RUNNER = CliRunner()
@@ -42,6 +42,59 @@ def found_in(edit: Edit, settings: Settings | None = None) -> list[tuple[str, bo
 
 def test_nothing_is_wrong_with_the_file_that_we_ship() -> None:
     assert check_scheduler(SHIPPED.read_text(), Settings()) == ()
+
+
+class TestTheOnlyScheduler:
+    """deploy/only-scheduler: the scheduler asks about pods with the marker alone."""
+
+    FILE = ROOT / "deploy" / "only-scheduler" / "scheduler.yaml"
+    SETTINGS = load("scheduling: {schedulerNames: [dra-scheduler, default-scheduler], markedPodsOnly: true}")
+
+    def found(self, edit: Edit, settings: Settings = SETTINGS) -> list[tuple[str, bool]]:
+        config: Tree = yaml.safe_load(self.FILE.read_text())
+        edit(config)
+        return [(each.field, each.is_error) for each in check_scheduler(yaml.safe_dump(config), settings)]
+
+    def test_nothing_is_wrong_with_the_file_that_we_ship(self) -> None:
+        assert check_scheduler(self.FILE.read_text(), self.SETTINGS) == ()
+
+    @pytest.mark.parametrize(
+        ("edit", "findings"),
+        [
+            (
+                lambda c: extender(c)["managedResources"][0].pop("ignoredByScheduler"),
+                [("extenders[0].managedResources[0].ignoredByScheduler", True)],
+            ),
+            (
+                lambda c: extender(c).update(managedResources=[{"name": "a/b"}]),
+                [("extenders[0].managedResources", True)],
+            ),
+            (lambda c: extender(c)["managedResources"].append({"name": "a/b"}), []),
+            (lambda c: extender(c).pop("managedResources"), [("extenders[0].managedResources", False)]),
+            (
+                lambda c: c["profiles"][1].pop("percentageOfNodesToScore"),
+                [(f"profiles[{number}].percentageOfNodesToScore", False) for number in range(2)],
+            ),
+            (
+                lambda c: c["profiles"][0]["plugins"].pop("multiPoint"),
+                [("profiles[0].plugins.multiPoint.disabled", True)],
+            ),
+        ],
+        ids=[
+            *("the scheduler counts the marker", "another resource", "more resources", "all pods"),
+            *("a part of the nodes", "the plugin for plain pods"),
+        ],
+    )
+    def test_what_matters_is_checked(self, edit: Edit, findings: list[tuple[str, bool]]) -> None:
+        assert self.found(edit) == findings
+
+    def test_the_settings_have_to_say_so(self) -> None:
+        settings = load("scheduling: {schedulerNames: [dra-scheduler, default-scheduler]}")
+        fields = self.found(dict, settings)
+        assert fields == [
+            ("extenders[0].managedResources", False),
+            ("profiles[0].percentageOfNodesToScore", False),
+        ]
 
 
 @pytest.mark.parametrize(
