@@ -15,7 +15,7 @@ pods of others without end: so each namespace has a part of the time that calls 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, TypeAlias
 
 from allocator.policies import Policy
@@ -61,12 +61,12 @@ class OpenPods:
 
     Args:
         state: the cluster.
-        has_decided: whether a bind of the pod with this uid is running, and others see its devices.
+        decided: the uids of pods whose bind is running, and others see their devices.
     """
 
-    def __init__(self, state: ClusterState, has_decided: Callable[[str], bool]) -> None:
+    def __init__(self, state: ClusterState, decided: Container[str]) -> None:
         self._state = state
-        self._has_decided = has_decided
+        self._decided = decided
         self._budget = WaitingBudget(WAITING_SHARE)
         self.open: dict[str, Pod] = {}
 
@@ -98,6 +98,9 @@ class OpenPods:
             Whether the cluster may have changed, so that the pod has to be decided again.
         """
         snapshot = self._state.snapshot
+        self._forget_known(snapshot)
+        if not self.open:
+            return False
         if asyncio.get_running_loop().time() >= until or not _takes_devices(pod, snapshot):
             return False
         least = _least_free(merits, policy)
@@ -121,18 +124,25 @@ class OpenPods:
             waited_for -= known
 
     def _still_open(self, matters: _Matters, spared: int) -> set[str]:
-        """Of the pods that matter, forget those whose outcome is known; the namespaces of the others but the latest."""
-        mattering = {uid: each for uid, each in self.open.items() if matters(each)}
-        unknown = {uid: each for uid, each in mattering.items() if self._is_unknown(each)}
-        if len(unknown) < len(mattering):
-            self.open = {uid: each for uid, each in self.open.items() if uid in unknown or uid not in mattering}
-        return {each.namespace for each in list(unknown.values())[: len(unknown) - spared]}
+        """Forget pods whose outcome is known; the namespaces of the others that matter, but the latest."""
+        self._forget_known(self._state.snapshot)
+        mattering = [each.namespace for each in self.open.values() if matters(each)]
+        return set(mattering[: len(mattering) - spared])
 
-    def _is_unknown(self, pod: Pod) -> bool:
+    def _forget_known(self, snapshot: Snapshot) -> None:
+        """Forget pods whose outcome is known: no call waits for them any more."""
+        for uid in [uid for uid, each in self.open.items() if not self._is_unknown(each, snapshot)]:
+            del self.open[uid]
+
+    def _is_unknown(self, pod: Pod, snapshot: Snapshot) -> bool:
         """Whether no bind has decided for the pod, and nothing has changed it: nominations and failures do."""
-        known = self._state.snapshot.pod(pod.uid)
-        is_old = known is None or revision(known.resource_version) <= revision(pod.resource_version)
-        return is_old and not self._has_decided(pod.uid)
+        if pod.uid in self._decided:
+            return False
+        key = snapshot.pod_keys.get(pod.uid)
+        known = None if key is None else snapshot.pods.get(key)
+        if known is None or known.resource_version == pod.resource_version:
+            return True
+        return revision(known.resource_version) <= revision(pod.resource_version)
 
 
 def _decides_soon(pod: Pod, snapshot: Snapshot) -> bool:

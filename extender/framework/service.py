@@ -74,7 +74,7 @@ class Service:
         self._verbs = verbs
         self._off_loop = off_loop
         self._decisions = DecisionStore()
-        self._open_pods = OpenPods(self.state, self.binder.has_decided)
+        self._open_pods = OpenPods(self.state, self.binder.decided)
         self._search_budget = WaitingBudget(SEARCH_SHARE)
         self._claim_arrival = ClaimArrival(self.state, handle.background.asked.note_early)
         self._sync_patience = _SYNC_SHARE * scheduling.deadline_seconds

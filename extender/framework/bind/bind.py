@@ -56,6 +56,7 @@ class Binder:
         plugins: the parts of features that wait, in the order in which they are called.
         times: how long a call may take, and how long claims may wait.
         late: the nodes on which binds were late.
+        decided: the uids of pods whose bind is running, and others see the devices that it has decided on.
 
     Args:
         reports: gets double allocations, allocations and Events.
@@ -88,7 +89,7 @@ class Binder:
         self.late = self._planner.late
         self.claims = ClaimAllocator(writer, self._planner, reports, solver, times)
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
-        self._decided: set[str] = set()
+        self.decided: set[str] = set()
 
     async def bind(self, key: ObjectKey, uid: str, node: str, *, seen: Pod | None = None) -> None:
         """Bind a pod to a node, with devices for its claims.
@@ -123,10 +124,6 @@ class Binder:
         """Whether a bind of the pod of that uid is running, or an undo."""
         return uid in self._running
 
-    def has_decided(self, uid: str) -> bool:
-        """Whether a bind of the pod of that uid is running, and others see the devices that it has decided on."""
-        return uid in self._decided
-
     def give_back(self, pod: Pod, claims: Sequence[ClaimObject], why: str) -> None:
         """Take allocations from a pod that can't be bound with them, in the background; not while it is being bound.
 
@@ -150,7 +147,7 @@ class Binder:
 
     def _ended(self, uid: str) -> None:
         self._running.pop(uid, None)
-        self._decided.discard(uid)
+        self.decided.discard(uid)
 
     async def _outcome(self, key: ObjectKey, uid: str, node: str, seen: Pod | None, until: float) -> BindError | None:
         """The bind's error as a value: perhaps no caller waits for it any more."""
@@ -168,7 +165,7 @@ class Binder:
             return
         check_unbound(pod)
         if not pod.needs_devices:
-            self._decided.add(uid)
+            self.decided.add(uid)
             await self._writer.bind(replace(pod, resource_version=""), node)
             return
         if not pod.resource_version:
@@ -176,7 +173,7 @@ class Binder:
         made: list[Reservation] = []
         try:
             plan = await self._planner.plan(pod, node, made, until, self._off_loop, foresees=True)
-            self._decided.add(uid)
+            self.decided.add(uid)
             pod, revision = await self._write(pod, plan, made, until)
             pod = await self._ready(pod, plan, made, revision, until)
             await self._writer.bind(pod, node, lambda old, new: self._again(old, new, plan, made, until))

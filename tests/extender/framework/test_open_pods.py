@@ -26,7 +26,7 @@ def waits_end() -> float:
     return asyncio.get_running_loop().time() + MOST_SECONDS
 
 
-NOBODY = frozenset[str]().__contains__
+NOBODY = frozenset[str]()
 
 
 def with_volumes(obj: Object) -> Object:
@@ -50,7 +50,7 @@ def waited(before: Object, now: Object, event: Event | None = None) -> float:
 
     async def scene() -> float:
         state, binding = state_of([before]), set[str]()
-        turns = OpenPods(state, binding.__contains__)
+        turns = OpenPods(state, binding)
         turns.add(parsed(before))
         loop = asyncio.get_running_loop()
         if event is None:
@@ -242,7 +242,7 @@ async def test_nobody_waits_for_devices_of_a_pod_whose_controller_may_take_secon
 @in_virtual_time
 async def test_where_few_devices_are_left_one_pod_alone_may_be_open(before: str, free: float, expected: float) -> None:
     binding, loop = set[str](), asyncio.get_running_loop()
-    turns = OpenPods(state_of([GPU, *pods(*before, "now")]), binding.__contains__)
+    turns = OpenPods(state_of([GPU, *pods(*before, "now")]), binding)
     for each in before:
         turns.add(parsed(pod(each, each)))
     loop.call_later(SOON, binding.add, "uid-a")

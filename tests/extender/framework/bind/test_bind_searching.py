@@ -133,7 +133,7 @@ def test_a_bind_has_decided_only_once_its_search_has_ended() -> None:
     told: list[tuple[bool, bool]] = []
 
     def look(scene: Searching) -> None:
-        told.append((scene.binder.is_binding("uid-p"), scene.binder.has_decided("uid-p")))
+        told.append((scene.binder.is_binding("uid-p"), "uid-p" in scene.binder.decided))
 
     scene = Searching(HARD, pod("p", "a"), meanwhile=look)
 
