@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Optional, Protocol, TypeAlias
 
 from allocator.tools import printable
@@ -224,6 +225,7 @@ _REVISION: Final = re.compile(r"[0-9]{1,20}")
 """A number of 64 bits."""
 
 
+@lru_cache(maxsize=64)  # those of one event are asked for five times
 def revision(resource_version: str) -> int:
     """A resourceVersion as a number, which orders the writes of one API server; 0 if it is no number."""
     return int(resource_version) if _REVISION.fullmatch(resource_version) else 0

@@ -7,8 +7,8 @@ each namespace has its share of them.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -229,29 +229,50 @@ class WriteShares:
         self._limits: dict[str, asyncio.Semaphore] = {}
         self._users: Counter[str] = Counter()
 
-    @asynccontextmanager
-    async def of(self, request: HttpRequest) -> AsyncIterator[None]:
-        """Within, a write has its share. One of an object without a namespace is free.
+    def of(self, request: HttpRequest) -> "_Share":
+        """A context in which a write has its share. One of an object without a namespace is free.
 
-        Raises:
-            UnreachableError: the other writes of the namespace have left it no share in time. It was not sent.
+        Entering raises UnreachableError: the other writes of the namespace have left it no share in time. It was not
+        sent.
         """
-        namespace = request.path.partition(_NAMESPACES)[2].partition("/")[0]
+        return _Share(self._limits, self._users, request)
+
+
+class _Share:
+    """The share of one write."""
+
+    def __init__(self, limits: dict[str, asyncio.Semaphore], users: Counter[str], request: HttpRequest) -> None:
+        self._limits = limits
+        self._users = users
+        self._request = request
+        self._namespace = request.path.partition(_NAMESPACES)[2].partition("/")[0]
+
+    async def __aenter__(self) -> None:
+        namespace, limit = self._namespace, self._limits.get(self._namespace)
         if not namespace:
-            yield
             return
-        limit = self._limits.setdefault(namespace, asyncio.Semaphore(MOST_WRITES))
+        if limit is None:
+            limit = self._limits[namespace] = asyncio.Semaphore(MOST_WRITES)
         self._users[namespace] += 1
         try:
-            await _acquired(limit, request, namespace)
-            try:
-                yield
-            finally:
-                limit.release()
-        finally:
-            self._users[namespace] -= 1
-            if not self._users[namespace]:
-                del self._users[namespace], self._limits[namespace]
+            if limit.locked():
+                await _acquired(limit, self._request, namespace)
+            else:
+                await limit.acquire()  # at once
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._namespace:
+            self._limits[self._namespace].release()
+            self._leave()
+
+    def _leave(self) -> None:
+        namespace = self._namespace
+        self._users[namespace] -= 1
+        if not self._users[namespace]:
+            del self._users[namespace], self._limits[namespace]
 
 
 async def _acquired(limit: asyncio.Semaphore, request: HttpRequest, namespace: str) -> None:

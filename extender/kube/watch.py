@@ -190,14 +190,24 @@ class WatchSource:
         newest, may_matter = since, self._relevance.get(resource.kind)
         async with aclosing(self._lines(resource, query)) as lines:
             async for line in lines:
-                async with self._room(line):
-                    signal = await _signal(resource, line, may_matter, self._off_loop)
-                    at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
-                    if isinstance(signal, Event) and 0 < at < newest:
-                        raise ListAgainError(f"an event of revision {at}, though {newest} was seen")
-                    newest = max(newest, at)
+                if len(line) > _LONG_BYTES:
+                    async with self._room_for_long(line):
+                        signal, newest = await self._next(resource, line, may_matter, newest)
+                        yield signal
+                else:
+                    signal, newest = await self._next(resource, line, may_matter, newest)
                     yield signal
-                    del signal  # the next event may be long in coming
+                del signal  # the next event may be long in coming
+
+    async def _next(
+        self, resource: Resource, line: bytes, may_matter: Relevance | None, newest: int
+    ) -> tuple[Event | Bookmark, int]:
+        """What a line of a watch tells, and the newest revision so far."""
+        signal = await _signal(resource, line, may_matter, self._off_loop)
+        at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
+        if isinstance(signal, Event) and 0 < at < newest:
+            raise ListAgainError(f"an event of revision {at}, though {newest} was seen")
+        return signal, max(newest, at)
 
     async def _streamed(self, resource: Resource) -> AsyncGenerator[Signal, None]:
         """The list at the start of a watch; the rest of the watch is not read.

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -203,7 +202,7 @@ class Line(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """The head of the answer is complete."""
         self.status = self._parser.get_status_code()
-        self._is_answered = self.status >= HTTPStatus.OK
+        self._is_answered = self.status >= 200  # below, another one follows
         if self._streams and self._is_answered:
             self._tell()
 

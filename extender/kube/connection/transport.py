@@ -171,9 +171,9 @@ def succeeded(request: HttpRequest, reply: HttpReply) -> bytes:
         ApiError: a refusal.
         OutcomeUnknownError: a 5xx, or an answer that is not what an API server sends.
     """
-    if HTTPStatus.BAD_REQUEST <= reply.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+    if 400 <= reply.status < 500:  # numbers: to look up members of HTTPStatus takes longer than the comparisons
         raise refusal(reply)
-    if not HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
+    if not 200 <= reply.status < 300:
         raise OutcomeUnknownError(str(request), f"HTTP {reply.status}: {_status_of(reply.body)[1]}")
     return reply.body
 
@@ -238,7 +238,10 @@ class RequestCounts:
     def add(self, asked: RequestKind, code: str, seconds: float) -> None:
         """One answer."""
         self.answers[asked, code] += 1
-        self.durations.setdefault(asked.verb, Durations()).add(seconds)
+        durations = self.durations.get(asked.verb)
+        if durations is None:
+            durations = self.durations[asked.verb] = Durations()
+        durations.add(seconds)
 
 
 class CountingTransport:
