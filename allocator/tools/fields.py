@@ -138,8 +138,12 @@ class Fields:
 
     def time_or_none(self, name: str) -> str | None:
         """A time as the API writes it (RFC 3339), or None if it is absent."""
-        value = self.text_or_none(name)
-        if value is not None and not is_time(value):
+        value = self.data.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            return self.text_or_none(name)
+        if not is_time(value):
             self.problem(name, f"{shown(value)} is not a time such as 2025-01-31T12:00:00Z")
         return value
 
@@ -177,6 +181,8 @@ class Fields:
 
     def text_mapping(self, name: str) -> Mapping[str, str]:
         """An object of strings."""
+        if name not in self.data:
+            return {}
         mapping = self.mapping(name)
         for key, value in mapping.items():
             if not isinstance(value, str):
@@ -185,7 +191,8 @@ class Fields:
 
     def child(self, name: str) -> "Fields":
         """An object with fields; an empty one if it is absent."""
-        return Fields(self.mapping(name), (self, name, None), self.problems)
+        value = self.data.get(name)
+        return Fields(value if isinstance(value, dict) else self.mapping(name), (self, name, None), self.problems)
 
     def child_or_none(self, name: str) -> "Fields | None":
         """An object with fields, or None if it is absent."""
@@ -216,7 +223,8 @@ class Fields:
         """A list of objects with fields; empty if it is absent or too long."""
         if name not in self.data:
             return []
-        found, items = [], self.items(name)
+        value = self.data[name]
+        found, items = [], value if isinstance(value, list) else self.items(name)
         if len(items) > _MOST_CHILDREN:
             self.problem(name, f"has {len(items)} entries; at most {_MOST_CHILDREN} are read")
             return []
@@ -233,7 +241,7 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings; empty if it is absent."""
-        return self.texts_or_none(name) or ()
+        return (self.texts_or_none(name) or ()) if name in self.data else ()
 
     def texts_or_none(self, name: str) -> tuple[str, ...] | None:
         """A list of strings, or None if it is absent."""

@@ -107,6 +107,9 @@ _LONGEST_ANNOTATION: Final = 8192
 
 _FINALIZERS: Final = frozenset({FINALIZER, MARK_FINALIZER})
 
+_GROWING: Final = ("labels", "annotations", "finalizers", "ownerReferences")
+"""The fields of the metadata that may be long."""
+
 _MOST_ENTRIES: Final = 16
 """Finalizers and owners of which all are kept."""
 
@@ -180,15 +183,14 @@ def _kept(obj: Mapping[str, object]) -> tuple[Mapping[str, Any], bool]:
     """What is kept of an object, and whether that is all of it; whoever may make claims decides how long they are."""
     whole = without_managers(obj)
     metadata: dict[str, object] = whole["metadata"]  # type: ignore[assignment]  # it is made there
-    if not any(map(_is_long, metadata.items())):
+    if not any(_is_long(name, metadata[name]) for name in _GROWING if name in metadata):
         return whole, True
     short = {name: _shortened(name, value) for name, value in metadata.items() if name != "labels"}
     return {**whole, "metadata": short}, False
 
 
-def _is_long(field: tuple[str, object]) -> bool:
+def _is_long(name: str, value: object) -> bool:
     """Whether a field of the metadata is not kept whole."""
-    name, value = field
     if name in {"labels", "annotations"} and isinstance(value, dict):
         spare = sum(len(key) + len(text) for key, text in value.items() if key not in READ and isinstance(text, str))
         longest = max((len(text) for key, text in value.items() if key in READ and isinstance(text, str)), default=0)
