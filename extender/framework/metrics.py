@@ -42,10 +42,12 @@ class VerbMetrics:
 
     def filtered(self, *, passed: int, failed: int, unresolvable: int, steps: int) -> None:
         """One pod that needs devices has been filtered."""
-        self._nodes("passed").inc(passed)
-        self._nodes("failed").inc(failed)
-        self._nodes("unresolvable").inc(unresolvable)
-        self._steps.inc(steps)
+        for outcome, count in (("passed", passed), ("failed", failed), ("unresolvable", unresolvable)):
+            nodes = self._nodes(outcome)  # it is there from the first call on, although it may be 0
+            if count:
+                nodes.inc(count)
+        if steps:
+            self._steps.inc(steps)
 
 
 class BindMetrics:

@@ -215,7 +215,8 @@ class Body:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._give_back()
+        if self._taken or self._room.size:
+            self._give_back()
 
     async def read(self, receive: Receive) -> bytes:
         """The whole body. A refused body is read to its end and not kept: only then does the client read our answer.

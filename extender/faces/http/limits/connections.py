@@ -468,9 +468,10 @@ class BoundedProtocol(OnePacketProtocol):
 
 def _has_long_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether the body is long, or may be. The parser has checked the length: digits alone."""
-    return any(
-        name == b"transfer-encoding" or int(value) > LONG_BODY_BYTES for name, value in headers if name in _BODY_HEADERS
-    )
+    for name, value in headers:
+        if name in _BODY_HEADERS and (name == b"transfer-encoding" or int(value) > LONG_BODY_BYTES):
+            return True
+    return False
 
 
 def sweep(connections: Iterable[LimitedConnection], now: float, most_unsent: int) -> None:
