@@ -5,8 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from extender.config.sources import load
+from extender.faces.commands.explain import ExplainedObject, explained_live
 from extender.kube.api import ObjectKey, RawObject
+from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, CLASSES, PODS, Resource
+from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane
@@ -14,7 +18,7 @@ from tests.kit.controlplane.controllers import ENTRY, Licensing, entry, license_
 from tests.kit.controlplane.pair import pair
 from tests.kit.controlplane.scenario import bound, event, rejection
 from tests.kit.controlplane.service import grant_rights
-from tests.kit.licensing import taken
+from tests.kit.licensing import CLOSED, NONE_LEFT, taken
 from tests.kit.objects.manifests import claim, pod, request, requests
 from tests.kit.objects.parts import api_object
 from tests.kit.waiting import wait_for_answer
@@ -89,3 +93,21 @@ async def test_bad_input_is_told_and_what_is_mended_runs(client: Client, namespa
 
 async def _taken(licenses: Licensing) -> dict[str, str]:
     return taken(licenses.folder)
+
+
+async def test_explain_without_a_service_asks_the_controller(
+    client: Client, plane: ControlPlane, namespace: str, licenses: Licensing
+) -> None:
+    closed = licenses.folder.parent / CLOSED
+    closed.touch()
+    wanted = licenses.claim(namespace, "wanted")
+    key = await add_pod(client, namespace, "wanted", wanted)
+    assert NONE_LEFT in await rejection(client, key, about="license")
+    known = load(flags={"controllers": [{"name": licenses.name, **licenses.address}]})
+    origin = Origin(str(plane.kubeconfig(ADMIN)))
+    for asked in (ExplainedObject(key), ExplainedObject(key_of(wanted), is_claim=True)):
+        assert NONE_LEFT in (await explained_live(origin, known, asked)).text
+        unknown = await explained_live(origin, load(), asked)
+        assert f"controller {licenses.name} of device class {licenses.name} is not in the settings" in unknown.text
+    closed.unlink()
+    await bound(client, key)

@@ -76,6 +76,13 @@ def audit_command(
 
 
 async def listed(api: Api, resources: Iterable[Resource] = AUDITED, *, has_whole_pods: bool = False) -> Snapshot:
+    """The objects of some kinds, as `listed_state` has them."""
+    return (await listed_state(api, resources, has_whole_pods=has_whole_pods)).snapshot
+
+
+async def listed_state(
+    api: Api, resources: Iterable[Resource] = AUDITED, *, has_whole_pods: bool = False
+) -> ClusterState:
     """The objects of some kinds, listed once. An optional kind that is not served has no objects.
 
     Args:
@@ -97,7 +104,7 @@ async def listed(api: Api, resources: Iterable[Resource] = AUDITED, *, has_whole
         state.replace(resource, listing.items, listing.revision)
     if has_whole_pods:
         await note_namespaces(api, state)
-    return state.snapshot
+    return state
 
 
 async def note_namespaces(api: Api, state: ClusterState) -> None:

@@ -17,14 +17,16 @@ from extender.answers.explain.explainer import Explainer, explain_claim, unknown
 from extender.answers.explain.explanation import Conclusion, unknown_pod
 from extender.answers.explain.output import as_json
 from extender.answers.explain.pod_claims import read_admission
-from extender.assembly import make_solver
+from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
+from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import connect
-from extender.cluster.objects.pods import parse_whole_pod
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.faces.commands.answer_source import AnswerSource, NamedPlaceOptions, Place, run
-from extender.faces.commands.audit import listed
+from extender.faces.commands.audit import listed_state
 from extender.faces.commands.options import (
     ConfigOption,
     ExplainOutput,
@@ -38,7 +40,8 @@ from extender.faces.commands.reading import EXPLAINED, check_pod_name, settings_
 from extender.faces.commands.remote import Remote, RemoteError, RemoteOptions
 from extender.faces.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError
 from extender.framework.decisions.solver import Solver
-from extender.kube.api import ObjectKey, key_of
+from extender.framework.pods.stand_in import stand_in
+from extender.kube.api import Api, ObjectKey, key_of
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import PODS
 from extender.planning.templates.catalog import read_catalog
@@ -134,7 +137,8 @@ def explain(
     An object of the manifests with errors is named and left out, and the exit code is 1.
 
     The cluster is the one of the manifests, of a running service (--server), or the live one. A service uses its own
-    settings; else they come from --config and the environment. Over manifests, controllers are asked, too.
+    settings; else they come from --config and the environment. Controllers of the settings are asked, also without a
+    service: those at a URL. What others have written into PodSchedulingContexts counts, and nothing is written.
     """
     if sum((bool(manifests), bool(server), kubeconfig.is_given)) > 1:
         fail("--manifests, --server, and --kubeconfig or --context: only one of them")
@@ -229,22 +233,21 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: ExplainedO
         ApiError, OutcomeUnknownError: the objects cannot be read.
     """
     async with connect(origin, random=random.random, listing=EXPLAINED) as cluster:
-        snapshot = await listed(cluster.api, EXPLAINED, has_whole_pods=True)
-        if inquiry.is_claim:
-            solver = make_solver(await settings_on(cluster.api, settings))
-            return _of_claim(inquiry, snapshot, solver)
-        pod = snapshot.pods.get(inquiry.pod)
-        if pod is None:  # A snapshot does not keep pods without devices.
-            pods = {key_of(raw): raw for raw in (await cluster.api.list(PODS)).items}
-            if inquiry.pod not in pods:
-                raise InquiryError(unknown_pod(inquiry.pod, pods))
-            pod = parse_whole_pod(pods[inquiry.pod])
-        admission = await read_admission(pod, snapshot, cluster.api)
+        state = await listed_state(cluster.api, EXPLAINED, has_whole_pods=True)
         settings = await settings_on(cluster.api, settings)
+        solver = make_solver(settings)
+        if inquiry.is_claim:
+            claim = _claim_of(inquiry, state.snapshot)
+            await _ask_controllers(stand_in(claim.claim), cluster.api, state, solver, settings)
+            explainer = Explainer.alone(state.snapshot, solver)
+            return ExplanationJson(as_json(explain_claim(claim, explainer, inquiry.nodes)))
+        pod = state.snapshot.pods.get(inquiry.pod) or await _plain(inquiry, cluster.api)
+        admission = await read_admission(pod, state.snapshot, cluster.api)
+        await _ask_controllers(pod, cluster.api, state, solver, settings)
     scheduling = settings.scheduling
     explainer = Explainer.alone(
-        snapshot,
-        make_solver(settings),
+        state.snapshot,
+        solver,
         scheduling.scheduler_names,
         preempts=scheduling.preemption,
         suggest=(SuggestedNodes(read_catalog(settings)),),  # PodDisruptionBudgets are not read, so no pod is to move
@@ -252,11 +255,31 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: ExplainedO
     return ExplanationJson(as_json(explainer.explain(pod, inquiry.nodes, admission)))
 
 
-def _of_claim(inquiry: ExplainedObject, snapshot: Snapshot, solver: Solver) -> ExplanationJson:
+async def _plain(inquiry: ExplainedObject, api: Api) -> Pod:
+    """A pod without devices, which a snapshot does not keep. Raises InquiryError: there is no such pod."""
+    pods = {key_of(raw): raw for raw in (await api.list(PODS)).items}
+    if inquiry.pod not in pods:
+        raise InquiryError(unknown_pod(inquiry.pod, pods))
+    return parse_whole_pod(pods[inquiry.pod])
+
+
+async def _ask_controllers(pod: Pod, api: Api, state: ClusterState, solver: Solver, settings: Settings) -> None:
+    """Ask the controllers of the settings about all nodes for a pod or a stand-in; the state has their answers then."""
+    if not state.snapshot.controllers:
+        return
+    extender = make_extender(api, state, solver, settings, around=Surroundings(simulation=True))
+    try:
+        await extender.negotiation.look(pod)
+    finally:
+        await extender.service.close()
+
+
+def _claim_of(inquiry: ExplainedObject, snapshot: Snapshot) -> ClaimObject:
+    """The claim to explain. Raises InquiryError: there is no such claim."""
     found = snapshot.claims.get(inquiry.pod)
     if found is None:
         raise InquiryError(unknown_claim(inquiry.pod, snapshot.claims.values()))
-    return ExplanationJson(as_json(explain_claim(found, Explainer.alone(snapshot, solver), inquiry.nodes)))
+    return found
 
 
 def asked(inquiry: ExplainedObject, remote: Remote) -> ExplanationJson:
