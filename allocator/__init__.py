@@ -66,6 +66,8 @@ from allocator.model.slices.device import is_node_resource as is_node_resource
 from allocator.model.slices.reading import parse_slice as parse_slice
 from allocator.model.slices.slice import Slice as Slice
 from allocator.model.taint_rules import TaintRule as TaintRule
+from allocator.node_selectors import allocation_reaches as allocation_reaches
+from allocator.node_selectors import allocation_reaches_all as allocation_reaches_all
 from allocator.node_selectors import selector_matches as selector_matches
 from allocator.outcome import Allocation as Allocation
 from allocator.outcome import LeftOut as LeftOut

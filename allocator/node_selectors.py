@@ -1,13 +1,18 @@
-"""Node selectors, with the semantics of kube-scheduler, and the placement of devices."""
+"""Node selectors, with the semantics of kube-scheduler, and where devices and allocations can be reached from."""
 
 import operator
 import re
 from collections.abc import Callable, Mapping
+from typing import Final
 
+from allocator.model.allocations import AllocationResult
 from allocator.model.devices import Placement
 from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
 from allocator.model.slices.device import Device
 from allocator.model.slices.slice import Slice
+
+NODE_OPERATIONS_FEATURE: Final = "DRAOptionalNodeOperations"
+"""The feature that a node declares if its kubelet can skip calls to a driver. The feature gate has the same name."""
 
 _INTEGER = re.compile(r"([-+]?)0*([0-9]{1,19})")
 _TOO_LARGE = 2**63
@@ -30,6 +35,22 @@ def placement_matches(placement: Placement, node: Node) -> bool:
 def selector_matches(selector: NodeSelector, node: Node) -> bool:
     """Whether one of the selector's terms matches the node. An empty term matches no node."""
     return any(_term_matches(term, node) for term in selector.terms)
+
+
+def allocation_reaches(allocation: AllocationResult, node: Node) -> bool:
+    """Whether pods on the node can use what is allocated: its selector matches, and kubelet can skip what has to be."""
+    if allocation.node_selector is not None and not selector_matches(allocation.node_selector, node):
+        return False
+    return NODE_OPERATIONS_FEATURE in node.declared_features or not _skips_operations(allocation)
+
+
+def allocation_reaches_all(allocation: AllocationResult) -> bool:
+    """Whether pods on any node can use what is allocated."""
+    return allocation.node_selector is None and not _skips_operations(allocation)
+
+
+def _skips_operations(allocation: AllocationResult) -> bool:
+    return any(each.skip_node_operations for each in allocation.results)
 
 
 def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:

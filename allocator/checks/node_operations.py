@@ -5,13 +5,11 @@ from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation, gate_off
 from allocator.model.nodes import Node
+from allocator.node_selectors import NODE_OPERATIONS_FEATURE
 from allocator.obstacles.obstacle import Obstacle, Seen
 from allocator.pools import Candidate, NodePool
 from allocator.reason import Cause
 from allocator.usage import DeviceUsage
-
-NODE_OPERATIONS_FEATURE: Final = "DRAOptionalNodeOperations"
-"""The feature that a node declares if its kubelet can skip calls to a driver. The feature gate has the same name."""
 
 _CAUSE: Final = Cause("node-operations", "node lacks a feature for the devices of {request}", rank=90)
 _REFUSAL: Final = Refusal(_CAUSE)

@@ -26,11 +26,11 @@ from allocator import (
     allocate,
 )
 from allocator.checks import NO_RULES, DeviceState, TaintRules
-from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
 from allocator.device_states import PoolStates, vantages
 from allocator.model.devices import Capacity, DeviceTaint, RequestPolicy, ValidRange
 from allocator.model.features import ALL_FEATURES
 from allocator.model.nodes import NodeSelectorTerm, Requirement
+from allocator.node_selectors import NODE_OPERATIONS_FEATURE
 from allocator.policies import FIRST_FIT
 from allocator.usage import NOTHING_USED, DeviceUsage
 from tests.allocator.strategies import feature_sets

@@ -24,8 +24,8 @@ from allocator import (
     Usage,
 )
 from allocator.checks import DeviceState, TaintRules
-from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
 from allocator.model.devices import ValidRange
+from allocator.node_selectors import NODE_OPERATIONS_FEATURE
 from allocator.search import SearchBudget, TimedSelectors
 from allocator.usage import DeviceUsage
 from tests.allocator.device_worlds import ZONE_A, DeviceWorld, device_worlds

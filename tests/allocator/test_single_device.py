@@ -25,9 +25,9 @@ from allocator import (
     Usage,
 )
 from allocator.checks import NO_RULES
-from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
 from allocator.equivalence import NotFound, Single, attribute_reads_of, device_circumstances, is_single, single_of
 from allocator.model.features import ALL_FEATURES
+from allocator.node_selectors import NODE_OPERATIONS_FEATURE
 from allocator.policies import BEST_FIT, FIRST_FIT, POLICIES, Merit, Policy, fragmentation
 from allocator.search import SearchBudget
 from allocator.usage import NOTHING_USED

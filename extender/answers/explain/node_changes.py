@@ -22,7 +22,7 @@ from allocator import (
     Features,
     Quantity,
     Slice,
-    selector_matches,
+    allocation_reaches,
 )
 from allocator.checks import Wanted, competitors
 from allocator.obstacles import Held, Remedy, RemedyKind, Seen
@@ -507,10 +507,9 @@ class Bundles:
         """The pod's claims that hold devices of other nodes and that no other pod uses."""
         for each in self.claims.allocated:
             allocation = each.claim.allocation
-            if allocation is None or allocation.node_selector is None:
+            if allocation is None or allocation_reaches(allocation, node.node):
                 continue
-            elsewhere = not selector_matches(allocation.node_selector, node.node)
-            if elsewhere and set(users(each, self.snapshot)) <= {self.pod.key}:
+            if set(users(each, self.snapshot)) <= {self.pod.key}:
                 yield renew(each, self.snapshot)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import product
 
-from allocator import AllocationResult, Node, NodeSelector, NodeSelectorTerm, Requirement, selector_matches
+from allocator import AllocationResult, Node, NodeSelector, NodeSelectorTerm, Requirement, allocation_reaches
 
 
 def merged(ours: AllocationResult, theirs: AllocationResult) -> AllocationResult:
@@ -24,7 +24,7 @@ def only_on(node: Node, allocation: AllocationResult) -> AllocationResult:
 
 def is_for(allocation: AllocationResult, node: Node) -> bool:
     """Whether a node can use an allocation."""
-    return allocation.node_selector is None or selector_matches(allocation.node_selector, node)
+    return allocation_reaches(allocation, node)
 
 
 def _both(one: NodeSelector | None, other: NodeSelector | None) -> NodeSelector | None:

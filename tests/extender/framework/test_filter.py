@@ -71,6 +71,15 @@ def test_an_allocated_claim_passes_only_its_nodes() -> None:
     assert result.unresolvable.in_words() == {"b": "claim c is allocated for other nodes"}
 
 
+def test_an_allocated_claim_passes_only_nodes_that_can_skip_the_calls_to_its_driver() -> None:
+    here, shared = node("a"), claim("c", allocated=["net/gpu-0"], users=["somebody"])
+    here["status"]["declaredFeatures"] = ["DRAOptionalNodeOperations"]
+    shared["status"]["allocation"]["devices"]["results"][0]["skipNodeOperations"] = ["All"]
+    result = filtered(pod("p", "c"), GPU, here, node("b"), network_slice("net"), shared)
+    assert list(result.passed) == ["a"]
+    assert result.unresolvable.in_words() == {"b": "claim c is allocated for other nodes"}
+
+
 def test_claims_of_a_pod_are_decided_together() -> None:
     result = filtered(pod("p", "c", "d"), *TWO_NODES, local_slice("b", 2), claim("c"), claim("d"))
     assert list(result.passed) == ["b"]

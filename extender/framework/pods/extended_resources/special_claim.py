@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from allocator import AllocationResult, Features, GroupResource, Reason, missing_class, selector_matches
+from allocator import (
+    AllocationResult,
+    Features,
+    GroupResource,
+    Reason,
+    allocation_reaches,
+    allocation_reaches_all,
+    missing_class,
+)
 from allocator.reason import Cause
 from extender.cluster.consumers import is_in_use
 from extender.cluster.double_allocations import double_allocation
@@ -194,15 +202,13 @@ def _refusal(device_class: str, snapshot: Snapshot) -> Reason | None:
 def reaches(claim: ClaimObject, node: NodeObject) -> bool:
     """Whether pods that use a claim can run on a node; true while the claim is not allocated."""
     allocation = claim.claim.allocation
-    if allocation is None or allocation.node_selector is None:
-        return True
-    return selector_matches(allocation.node_selector, node.node)
+    return allocation is None or allocation_reaches(allocation, node.node)
 
 
 def reaches_anywhere(claim: ClaimObject) -> bool:
     """Whether pods that use a claim can run on any node, as far as the claim goes."""
     allocation = claim.claim.allocation
-    return allocation is None or allocation.node_selector is None
+    return allocation is None or allocation_reaches_all(allocation)
 
 
 def _has_plugin(node: NodeObject, resource: str) -> bool:
