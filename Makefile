@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test coverage nightly check format lock house docs-modules corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew clean
+.PHONY: help serve test coverage nightly check format lock house docs-modules corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -64,7 +64,7 @@ test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA 
 	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node
 
 # Each target runs, whatever became of the one before; the last lines say which failed.
-SUITES := coverage test-cluster-long test-validate test-older test-node test-loadtest test-hostile test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-filters test-tenants
+SUITES := coverage test-cluster-long test-validate test-older test-upstream-suite test-node test-loadtest test-hostile test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-filters test-tenants
 nightly: export HOSTILE :=
 nightly:  ## run what takes too long for each commit: hours; SUITES="test-older test-node" runs some of it
 	@failed=; for each in $(SUITES); do \
@@ -110,6 +110,20 @@ test-upstream: $(VENV)/.dev  ## compare random cases with upstream (Go): a minut
 	$(BIN)/python -m tests.conformance.fuzz allocations --cases 3000 --seed $(SEED)
 	$(BIN)/python -m tests.conformance.fuzz selectors --cases 5000 --seed $(SEED)
 	$(BIN)/python -m tests.conformance.fuzz consumers --cases 5000 --seed $(SEED)
+
+# What has run is kept (tests/upstream_suite/.logs), so a run that was interrupted goes on; SUITE=--again runs all.
+test-upstream-suite: export KUBERNETES ?= 1.37
+test-upstream-suite: $(VENV)/.dev  ## run Kubernetes' own integration tests of DRA in-tree and with dra-extender (docs/testing.md): tens of minutes, after a first build; KUBERNETES=1.36; SUITE="--packages all --only 'TestDRA/all/PodGroup'" runs some
+	$(BIN)/python -m tests.upstream_suite --page $(SUITE)
+
+test-upstream-suite-short: export KUBERNETES ?= 1.37
+test-upstream-suite-short: $(VENV)/.dev  ## run a part of them, with dra-extender alone: minutes
+	$(BIN)/python -m tests.upstream_suite --short
+
+# Turns are kept in loadtest/results/upstream, so a run that was interrupted goes on; delete the folder to measure anew.
+bench-upstream: export KUBERNETES ?= 1.37
+bench-upstream: $(VENV)/.dev  ## run Kubernetes' own benchmark of DRA scheduling in pairs, in-tree and dra-extender (docs/testing.md): hours; WORKLOADS="SchedulingWithResourceClaim/* */half_100nodes" chooses, UPSTREAM="--pairs 5" passes flags
+	$(BIN)/python -m loadtest.upstream_bench $(if $(WORKLOADS),--workloads $(foreach each,$(WORKLOADS),'$(each)')) $(UPSTREAM)
 
 test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the expander, quota, remembered decisions, agreement, preemption, gangs, resource classes, defragmentation, proposals and two replicas with many more examples (docs/testing.md): tens of minutes
 	PREEMPT_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/plugins/preemption/test_preempt_laws.py

@@ -1,0 +1,70 @@
+"""Writes docs/reference/upstream-suite.md from the kept results."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.kit.places import ROOT
+from tests.upstream_suite.campaign import LOGS, read
+from tests.upstream_suite.known import PACKAGES, why_incomparable
+from tests.upstream_suite.results import Result
+
+PAGE: Final = ROOT / "docs" / "reference" / "upstream-suite.md"
+
+_HEAD: Final = """\
+# Kubernetes' own tests
+
+Kubernetes tests DRA in `test/integration/dra`: an API server, controllers and a scheduler in one process. `make
+test-upstream-suite` runs these tests as they are, once with the plugin and once with dra-extender in its place
+([how](../testing.md#kubernetes-own-suites)), and writes this page.
+
+Each row is a test without sub-tests. "Passed (2)" means: it failed, and passed in its second try, alone; these tests
+have deadlines, and the machine was busy.
+"""
+
+Found = Mapping[str, Mapping[str, Result]]
+
+
+def write_page(logs: Path = LOGS, page: Path = PAGE) -> None:
+    """Write the page with each version that has results."""
+    versions = {folder.name: kept(folder) for folder in sorted(logs.glob("v*"))}
+    page.write_text(text({version: found for version, found in versions.items() if any(found.values())}))
+
+
+def kept(folder: Path) -> dict[str, dict[str, Result]]:
+    """The results of a version, by subject."""
+    found: dict[str, dict[str, Result]] = {}
+    for subject in ("in-tree", "dra-extender"):
+        files = (folder / subject / (package or "dra") / "results.json" for package in PACKAGES)
+        found[subject] = {name: each for file in files if file.exists() for name, each in read(file).items()}
+    return found
+
+
+def text(versions: Mapping[str, Found]) -> str:
+    """The page, in Markdown."""
+    return "\n".join([_HEAD, *(line for version, found in versions.items() for line in _section(version, found))])
+
+
+def _section(version: str, found: Found) -> Iterator[str]:
+    ours, theirs = found["dra-extender"], found["in-tree"]
+    names = list(dict.fromkeys((*theirs, *ours)))
+    yield f"## {version}"
+    yield ""
+    yield f"{len(names)} tests: {_passed(theirs)} pass in-tree, {_passed(ours)} with dra-extender."
+    yield ""
+    yield "| test | in-tree | dra-extender | |"
+    yield "|---|---|---|---|"
+    for name in names:
+        short = name.removeprefix("TestDRA/")
+        yield f"| `{short}` | {_cell(theirs.get(name))} | {_cell(ours.get(name))} | {why_incomparable(name)} |"
+    yield ""
+
+
+def _passed(found: Mapping[str, Result]) -> int:
+    return sum(result.outcome == "passed" for result in found.values())
+
+
+def _cell(result: Result | None) -> str:
+    if result is None:
+        return "not run"
+    return result.outcome + (f" ({result.tries})" if result.tries > 1 else "")
