@@ -13,8 +13,8 @@ from loadtest.upstream_bench.pairs import Turns, keep, kept, order
 from loadtest.upstream_bench.table import as_json, as_table
 from loadtest.upstream_bench.turn import Turn, TurnError, measure
 from loadtest.upstream_bench.workloads import Workload, selected, workloads
-from tests.kit.controlplane.binaries import Binaries, BinariesError, find_binaries
-from tests.kit.suites.binaries import NEWEST, SuiteBinaries, find_suites
+from tests.kit.controlplane.binaries import Binaries, BinariesError
+from tests.kit.suites.binaries import NEWEST, SuiteBinaries, find_etcd, find_suites
 from tests.kit.suites.running import SUBJECTS, Subject
 
 _FOLDER: Final = Path(__file__).parents[1] / "results" / "upstream"
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("\n".join(f"{each.title}  ({', '.join(sorted(each.labels)) or 'no label'})" for each in chosen))
             return 0
         suites = find_suites(environ, tuple(dict.fromkeys(each.package for each in chosen)))
-        control_plane = find_binaries(environ)
+        control_plane = find_etcd(environ)
     except (BinariesError, ValueError) as error:
         sys.exit(f"error: {error}")
     if given.build:

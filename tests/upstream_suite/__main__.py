@@ -5,8 +5,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tests.kit.controlplane.binaries import BinariesError, find_binaries
-from tests.kit.suites.binaries import NEWEST, find_suites
+from tests.kit.controlplane.binaries import BinariesError
+from tests.kit.suites.binaries import NEWEST, find_etcd, find_suites
 from tests.kit.suites.running import SUBJECTS, Subject
 from tests.upstream_suite.campaign import Campaign, failing, report, summary
 from tests.upstream_suite.known import PACKAGES, SHORT
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environ = {**os.environ, "KUBERNETES": os.environ.get("KUBERNETES") or NEWEST}
     try:
         suites = find_suites(environ, tuple(f"test/integration/dra/{each}".rstrip("/") for each in packages))
-        campaign = Campaign(suites, find_binaries(environ), environ, chosen.again)
+        campaign = Campaign(suites, find_etcd(environ), environ, chosen.again)
     except BinariesError as error:
         sys.exit(f"error: {error}")
     if chosen.build:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.kit.controlplane.binaries import BUILD_SECONDS, RELEASES, BinariesError
+from tests.kit.controlplane.binaries import BUILD_SECONDS, RELEASES, Binaries, BinariesError, find_binaries
 
 NEWEST: Final = "1.37"
 """What is built if KUBERNETES does not say."""
@@ -79,6 +79,15 @@ def find_suites(environ: Mapping[str, str], packages: tuple[str, ...], cache: Pa
     for missing in (each for each in packages if not found.program(each).exists()):
         _build(go, found, modfile, missing, environ)
     return found
+
+
+def find_etcd(environ: Mapping[str, str]) -> Binaries:
+    """The control plane whose etcd the tests use: that of the newest version serves all.
+
+    Raises:
+        BinariesError: there is no Go, or the build failed.
+    """
+    return find_binaries({**environ, "KUBEBUILDER_ASSETS": "", "KUBERNETES": NEWEST})
 
 
 def with_call(source: str) -> str:
