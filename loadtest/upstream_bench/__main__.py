@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from loadtest.endtoend.machine import commit
 from loadtest.upstream_bench.pairs import Turns, keep, kept, order
 from loadtest.upstream_bench.table import as_json, as_table
 from loadtest.upstream_bench.turn import Turn, TurnError, measure
@@ -56,7 +58,8 @@ class Campaign:
         """Write both tables."""
         found = {title: turns for title, turns in self.found(chosen).items() if any(turns.values())}
         (self.folder / "results.json").write_bytes(as_json(found))
-        (self.folder / "results.md").write_text(as_table(found))
+        where = f"Kubernetes {self.suites.version}, dra-extender {commit()}, Python {platform.python_version()}"
+        (self.folder / "results.md").write_text(as_table(found, f"{where}, {os.cpu_count()} cores."))
 
     def _turn(self, workload: Workload, subject: Subject, pair: int) -> list[str]:
         file = self._place(workload, subject) / f"{pair}.json"

@@ -22,12 +22,14 @@ class Figures:
         rate: pods a second.
         seconds: that scheduler_perf measured.
         processor: milliseconds for a pod, by part; of the whole turn if the workload has no pods.
+        loads: of the machine before each turn.
     """
 
     turns: int
     rate: float
     seconds: float
     processor: Mapping[str, float]
+    loads: Sequence[float]
 
 
 def order(pair: int) -> tuple[Subject, ...]:
@@ -43,6 +45,7 @@ def figures(turns: Sequence[Turn]) -> Figures:
         median(turn.rate for turn in turns),
         median(turn.seconds for turn in turns),
         {name: median(turn.processor.get(name, 0.0) * 1000 / max(turn.pods, 1) for turn in turns) for name in names},
+        [turn.load for turn in turns],
     )
 
 

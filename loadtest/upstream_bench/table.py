@@ -23,10 +23,15 @@ def as_json(found: Mapping[str, Turns]) -> bytes:
     )
 
 
-def as_table(found: Mapping[str, Turns]) -> str:
-    """A row for each workload and subject: medians, and dra-extender's rate divided by in-tree's."""
-    head = ("workload", "subject", "turns", "pods/s", "ratio", "seconds", *(f"{part}, ms" for part in PARTS))
-    lines = [_row(head), _row(["---"] * len(head))]
+def as_table(found: Mapping[str, Turns], where: str) -> str:
+    """A row for each workload and subject: medians, and dra-extender's rate divided by in-tree's.
+
+    Args:
+        found: turns, by workload.
+        where: a line about the machine and what ran.
+    """
+    head = ("workload", "subject", "turns", "load", "pods/s", "ratio", "seconds", *(f"{part}, ms" for part in PARTS))
+    lines = [where, "", _row(head), _row(["---"] * len(head))]
     for workload, turns in found.items():
         lines += _rows(workload, turns)
     return "\n".join(lines) + "\n"
@@ -37,12 +42,13 @@ def _rows(workload: str, turns: Turns) -> Iterator[str]:
     base = rates.get("in-tree", 0.0)
     for subject, each in turns.items():
         if not each:
-            yield _row((workload, subject, "0", *[""] * (3 + len(PARTS))))
+            yield _row((workload, subject, "0", *[""] * (4 + len(PARTS))))
             continue
         found = figures(each)
         ratio = f"{found.rate / base:.2f}" if base and subject != "in-tree" else ""
         parts = (f"{found.processor.get(part, 0.0):.1f}" for part in PARTS)
-        yield _row((workload, subject, str(found.turns), f"{found.rate:.0f}", ratio, f"{found.seconds:.1f}", *parts))
+        turned = (str(found.turns), f"{min(found.loads):.1f} to {max(found.loads):.1f}")
+        yield _row((workload, subject, *turned, f"{found.rate:.0f}", ratio, f"{found.seconds:.1f}", *parts))
 
 
 def _row(cells: tuple[str, ...] | list[str]) -> str:

@@ -1,9 +1,10 @@
 """One turn: a workload of scheduler_perf, measured with one subject."""
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,12 +35,14 @@ class Turn:
         rate: pods a second, as scheduler_perf tells it: the mean over its samples, one a second. What is over before it
             took two is pods by seconds.
         processor: seconds of processor time meanwhile, by part.
+        load: of the machine before the turn: the mean over a minute.
     """
 
     seconds: float
     pods: int
     rate: float
     processor: Mapping[str, float]
+    load: float = 0.0
 
 
 def measure(
@@ -66,6 +69,7 @@ def measure(
         TurnError: the workload failed, or took longer.
     """
     shutil.rmtree(folder, ignore_errors=True)
+    load = os.getloadavg()[0]
     run = Run(suites, control_plane, workload.package, subject, (), folder)
     data = folder / "data"
     process = run.start(_flags(workload, data, limit), environ)
@@ -74,7 +78,7 @@ def measure(
         in_time = run.finish(process, limit + 60)
     if not in_time or process.returncode != 0:
         raise TurnError(f"{workload.title}, {subject}: it failed or took too long; see {run.output}")
-    return turn(data, dict(series), workload.pods)
+    return replace(turn(data, dict(series), workload.pods), load=round(load, 2))
 
 
 def turn(data: Path, series: Mapping[str, Series], pods: int) -> Turn:

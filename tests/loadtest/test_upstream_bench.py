@@ -103,7 +103,7 @@ def test_a_profile_tells_the_parts_of_the_test_process_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"text", gzip.compress(b"\xff"), gzip.compress(b"\x0f"), gzip.compress(b"\x1a\x01x")]
+    "data", [b"", b"text", *(gzip.compress(each, mtime=0) for each in (b"", b"\xff", b"\x0f", b"\x1a\x01x"))]
 )
 def test_what_is_no_profile_is_refused(data: bytes) -> None:
     with pytest.raises(ProfileError, match="not a CPU profile"):
@@ -158,7 +158,7 @@ def test_each_subject_goes_first_in_every_second_pair() -> None:
 TURNS = [
     Turn(2.0, 100, 50.0, {"scheduler": 0.5, "extender": 0.2}),
     Turn(3.0, 100, 40.0, {"scheduler": 0.7, "extender": 0.1}),
-    Turn(1.0, 100, 90.0, {"scheduler": 0.1, "extender": 0.3}),
+    Turn(1.0, 100, 90.0, {"scheduler": 0.1, "extender": 0.3}, 0.5),
 ]
 
 
@@ -175,17 +175,20 @@ def test_a_turn_is_kept_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_table_divides_the_rate_by_that_of_the_plugin() -> None:
-    lines = as_table({"Claims/fast": {"in-tree": [Turn(2.0, 50, 25.0, {})], "dra-extender": TURNS}}).splitlines()
-    assert lines[2:] == [
-        "| Claims/fast | in-tree | 1 | 25 |  | 2.0 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 |",
-        "| Claims/fast | dra-extender | 3 | 50 | 2.00 | 2.0 | 5.0 | 2.0 | 0.0 | 0.0 | 0.0 |",
+    lines = as_table(
+        {"Claims/fast": {"in-tree": [Turn(2.0, 50, 25.0, {}, 1.25)], "dra-extender": TURNS}}, "Here."
+    ).splitlines()
+    assert lines[0] == "Here."
+    assert lines[4:] == [
+        "| Claims/fast | in-tree | 1 | 1.2 to 1.2 | 25 |  | 2.0 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 |",
+        "| Claims/fast | dra-extender | 3 | 0.0 to 0.5 | 50 | 2.00 | 2.0 | 5.0 | 2.0 | 0.0 | 0.0 | 0.0 |",
     ]
 
 
 def test_a_subject_without_turns_has_no_figures() -> None:
-    lines = as_table({"Claims/fast": {"in-tree": [], "dra-extender": TURNS}}).splitlines()
-    assert lines[2] == "| Claims/fast | in-tree | 0 |  |  |  |  |  |  |  |  |"
-    assert lines[3].startswith("| Claims/fast | dra-extender | 3 | 50 |  |")
+    lines = as_table({"Claims/fast": {"in-tree": [], "dra-extender": TURNS}}, "Here.").splitlines()
+    assert lines[4] == "| Claims/fast | in-tree | 0 |  |  |  |  |  |  |  |  |  |"
+    assert lines[5].startswith("| Claims/fast | dra-extender | 3 | 0.0 to 0.5 | 50 |  |")
 
 
 def test_all_turns_are_in_the_file_for_programs() -> None:

@@ -111,7 +111,7 @@ def _build(go: str, found: SuiteBinaries, modfile: Path, package: str, environ: 
     link = found.cache / "kubernetes"
     link.unlink(missing_ok=True)
     link.symlink_to(found.source)
-    own = found.cache / "go.mod"
+    own = found.cache / "go.mod"  # of the module in which go runs
     own.write_text(with_replacement(modfile.read_text(), link))
     own.with_suffix(".sum").write_bytes(modfile.with_suffix(".sum").read_bytes())
     changed = found.cache / "util.go"
@@ -122,16 +122,16 @@ def _build(go: str, found: SuiteBinaries, modfile: Path, package: str, environ: 
     overlay.write_text(json.dumps({"Replace": replaced}))
     target = found.program(package)
     unfinished = target.with_suffix(f".{os.getpid()}")
-    flags = ("-mod=mod", "-trimpath", "-buildvcs=false", f"-modfile={own}", f"-overlay={overlay}", "-ldflags=-s -w")
-    _run((go, "test", "-c", *flags, "-o", str(unfinished), f"{_MODULE}/{package}"), environ)
+    flags = ("-mod=mod", "-trimpath", "-buildvcs=false", f"-overlay={overlay}", "-ldflags=-s -w")
+    _run((go, "test", "-c", *flags, "-o", str(unfinished), f"{_MODULE}/{package}"), environ, found.cache)
     unfinished.rename(target)
 
 
-def _run(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
+def _run(command: tuple[str, ...], environ: Mapping[str, str], folder: Path = _PROGRAM) -> str:
     try:
         return subprocess.run(
             command,
-            cwd=_PROGRAM,
+            cwd=folder,
             env=dict(environ),
             check=True,
             timeout=BUILD_SECONDS,
