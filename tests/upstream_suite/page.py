@@ -19,7 +19,7 @@ test-upstream-suite` runs these tests as they are, once with the plugin and once
 ([how](../testing.md#kubernetes-own-suites)), and writes this page.
 
 Each row is a test without sub-tests. "Passed (2)" means: it failed, and passed in its second try, alone; these tests
-have deadlines, and the machine was busy.
+have deadlines, and the machine was busy. If a test can't be compared, the last column says why.
 """
 
 Found = Mapping[str, Mapping[str, Result]]
@@ -50,7 +50,9 @@ def _section(version: str, found: Found) -> Iterator[str]:
     names = list(dict.fromkeys((*theirs, *ours)))
     yield f"## {version}"
     yield ""
-    yield f"{len(names)} tests: {_passed(theirs)} pass in-tree, {_passed(ours)} with dra-extender."
+    apart = sum(bool(why_incomparable(name)) for name in names)
+    passed = f"{_passed(theirs)} pass in-tree, {_passed(ours)} with dra-extender"
+    yield f"{len(names)} tests: {passed}; {apart} can't be compared."
     yield ""
     yield "| test | in-tree | dra-extender | |"
     yield "|---|---|---|---|"

@@ -122,7 +122,7 @@ def _build(go: str, found: SuiteBinaries, modfile: Path, package: str, environ: 
     overlay.write_text(json.dumps({"Replace": replaced}))
     target = found.program(package)
     unfinished = target.with_suffix(f".{os.getpid()}")
-    flags = ("-mod=mod", "-trimpath", "-buildvcs=false", f"-overlay={overlay}", "-ldflags=-s -w")
+    flags = ("-mod=mod", "-vet=off", "-trimpath", "-buildvcs=false", f"-overlay={overlay}", "-ldflags=-s -w")
     _run((go, "test", "-c", *flags, "-o", str(unfinished), f"{_MODULE}/{package}"), environ, found.cache)
     unfinished.rename(target)
 
