@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -248,15 +249,25 @@ def _count_also(registry: CollectorRegistry, dropped_lines: Callable[[], int], b
 
 async def _tell_of_start(cluster: ServedCluster, url: str, is_serving: Callable[[], bool]) -> None:
     """Say what the first lists bring; and where a person can look, who has started the service on a terminal."""
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
     if cluster.live is not None:
-        await tell_of_first_lists(cluster.state)
-    if sys.stderr is not None and sys.stderr.isatty():
+        await tell_of_first_lists(cluster.state, _draw if is_terminal else None)
+    if is_terminal:
         await tell_where_to_look(url, is_serving, _say)
 
 
 def _say(line: str) -> None:
+    _show(f"{line}\n")
+
+
+def _draw(line: str) -> None:
+    """Show a line in place of the one before. The cursor stays at its beginning, for lines of the log."""
+    _show(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K\r")
+
+
+def _show(text: str) -> None:
     with contextlib.suppress(OSError):  # the terminal has gone
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(text)
         sys.stderr.flush()
 
 

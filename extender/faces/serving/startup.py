@@ -21,19 +21,31 @@ _EVERYWHERE: Final = re.compile(r"(?<=://)(?:0\.0\.0\.0|\[::\])(?=[:/]|$)")
 """The host of a service that listens on all addresses. Nobody can open it."""
 
 
-async def tell_of_first_lists(state: ClusterState) -> None:
-    """Wait until every kind is listed; meanwhile say which ones are not, and at the end what there is."""
+async def tell_of_first_lists(state: ClusterState, draw: Callable[[str], None] | None = None) -> None:
+    """Wait until every kind is listed; meanwhile say which ones are not, and at the end what there is.
+
+    Args:
+        state: of the cluster.
+        draw: shows a line on a terminal in place of the one before, instead of lines in the log; empty: none.
+    """
     clock = asyncio.get_running_loop().time
     began = clock()
     due = began + PROGRESS_SECONDS
+    drawn = ""
     while state.not_ready:
         await asyncio.sleep(_LOOK_SECONDS)
-        if state.not_ready and clock() >= due:
+        if not state.not_ready or clock() < due:
+            continue
+        if draw is None:
             due += PROGRESS_SECONDS
-            kinds = RESOURCES.values()
-            missing = [resource.plural for resource in kinds if state.doubt_of(resource)]
-            objects = sum(state.count(resource) for resource in kinds)
-            logger.info("reading the cluster", waiting_for=missing, objects=objects, seconds=round(clock() - began, 1))
+            objects = sum(state.count(resource) for resource in RESOURCES.values())
+            seconds = round(clock() - began, 1)
+            logger.info("reading the cluster", waiting_for=_missing(state), objects=objects, seconds=seconds)
+        elif (line := _progress(state, clock() - began)) != drawn:
+            draw(line)
+            drawn = line
+    if drawn and draw is not None:
+        draw("")
     snapshot = state.snapshot
     pools = snapshot.inventory.pools
     logger.info(
@@ -45,6 +57,18 @@ async def tell_of_first_lists(state: ClusterState) -> None:
         pods_with_devices=len(snapshot.pods),
         seconds=round(clock() - began, 1),
     )
+
+
+def _missing(state: ClusterState) -> list[str]:
+    return [resource.plural for resource in RESOURCES.values() if state.doubt_of(resource)]
+
+
+def _progress(state: ClusterState, seconds: float) -> str:
+    """What is listed, and what is not: ``reading the cluster: nodes 5000; waiting for pods (3 s)``."""
+    listed = [each for each in RESOURCES.values() if not state.doubt_of(each) and state.count(each)]
+    counts = "".join(f" {each.plural} {state.count(each)}," for each in listed).rstrip(",")
+    there = f":{counts};" if counts else ":"
+    return f"reading the cluster{there} waiting for {', '.join(_missing(state))} ({seconds:.0f} s)"
 
 
 async def tell_where_to_look(url: str, is_serving: Callable[[], bool], say: Callable[[str], None]) -> None:

@@ -1,6 +1,7 @@
 """What is told of a start: the first lists, and where to look."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,15 +16,20 @@ from tests.kit.virtualtime import elapse, in_virtual_time
 FIRST = {NODES.kind: [node("a"), node("b")], SLICES.kind: [local_slice("a", 3)], CLAIMS.kind: [claim("c")]}
 
 
-async def told(seconds: float) -> list[Any]:
-    """The lines of a start whose lists take so long; those of claims and slices end last."""
+async def told(seconds: float, draw: Callable[[str], None] | None = None) -> list[Any]:
+    """The lines of a start whose lists take so long; those of claims and slices end last.
+
+    Args:
+        seconds: until then.
+        draw: shows lines on a terminal.
+    """
     state = ClusterState()
     last = (CLAIMS, SLICES)
     for resource in RESOURCES.values():
         if resource not in last:
             state.replace(resource, FIRST.get(resource.kind, ()), 1)
     with capture_logs() as lines:
-        telling = asyncio.create_task(tell_of_first_lists(state))
+        telling = asyncio.create_task(tell_of_first_lists(state, draw))
         await elapse(seconds)
         for resource in last:
             state.replace(resource, FIRST[resource.kind], 1)
@@ -54,6 +60,17 @@ async def test_a_slow_start_says_every_two_seconds_what_it_waits_for() -> None:
     ] * 2
     assert [round(each["seconds"]) for each in waiting] == [2, 4]
     assert last["event"] == "cluster read"
+
+
+@in_virtual_time
+async def test_on_a_terminal_a_slow_start_is_one_line_that_is_rewritten_and_gone_in_the_end() -> None:
+    drawn: list[str] = []
+    (line,) = await told(4.9, drawn.append)
+    assert line["event"] == "cluster read"
+    waits = "reading the cluster: nodes 2; waiting for resourceclaims, resourceslices"
+    assert drawn == [f"{waits} ({seconds} s)" for seconds in (2, 3, 4, 5)] + [""]
+    assert await told(1.0, drawn.append)
+    assert len(drawn) == 5
 
 
 @pytest.mark.parametrize(
