@@ -28,6 +28,7 @@ from extender.kube.resources import (
     CLAIMS,
     CLASSES,
     NAMESPACES,
+    POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
     QUOTAS,
@@ -518,21 +519,26 @@ def priority_classes(
     return PriorityClasses(found), tuple(refused)
 
 
+_PRIORITIZED: Final = frozenset({PODS.kind, POD_GROUPS.kind})
+
+
 def prioritized(
     objects: Iterable[ManifestObject], classes: PriorityClasses
 ) -> tuple[list[ManifestObject], tuple[RefusedObject, ...]]:
-    """The objects, where new pods have what their priority classes say; and the pods that an API server refuses.
+    """The objects, where new pods and PodGroups have what their priority classes say; and those that are refused.
 
-    An API server has admitted the pods that have a uid: they stay as they are.
+    An API server has admitted the objects that have a uid: they stay as they are.
     """
     admitted: list[ManifestObject] = []
     refused = []
     for each in objects:
-        if each.kind != PODS.kind or each.uid or not isinstance(each.data.get("spec"), Mapping):
+        if each.kind not in _PRIORITIZED or each.uid or not isinstance(each.data.get("spec"), Mapping):
             admitted.append(each)
             continue
         spec = Fields(each.data, "", []).child("spec")
         new = classes.admitted(spec)
+        if each.kind == POD_GROUPS.kind and not spec.has("preemptionPolicy"):  # it has its own feature gate
+            new.pop("preemptionPolicy", None)
         admitted.append(each if new == spec.data else replace(each, data={**each.data, "spec": new}, value=None))
         refused += [RefusedObject(admitted[-1], f"{each.source}: {each}: {problem}") for problem in spec.problems]
     return admitted, tuple(refused)

@@ -17,6 +17,7 @@ class PodGroup:
     Attributes:
         size: the number of pods that are scheduled together (``minCount`` of the gang policy); 0 with another policy.
         topology: the label of nodes that its first topology constraint names; empty if there is none.
+        priority: of the group, which Kubernetes 1.37 compares instead of its pods'; None: it has none.
         claims: its own entries in ``spec.resourceClaims``. A pod of the group with an equal entry shares the claim.
     """
 
@@ -26,6 +27,7 @@ class PodGroup:
     topology: str = ""
     uid: str = ""
     claims: tuple[PodClaim, ...] = ()
+    priority: int | None = None
 
     @property
     def key(self) -> ObjectKey:
@@ -55,6 +57,7 @@ def parse_pod_group(obj: Mapping[str, object]) -> PodGroup:
         topology[0].text("key") if topology else "",
         reader.metadata.text("uid"),
         tuple(map(read_pod_claim, spec.children("resourceClaims"))),
+        spec.integer("priority") if spec.has("priority") else None,
     )
     reader.finish()
     return group

@@ -101,9 +101,16 @@ class Gang:
         return not self.problem and self.has_enough and not self.lost
 
     @property
+    def priority(self) -> int:
+        """That of its PodGroup, or else that of its most important member."""
+        group = self._snapshot.objects(PodGroup).get(ObjectKey(self.key.namespace, self.key.name))
+        of_group = group.priority if self.key.is_pod_group and group is not None else None
+        return self.members[0].priority if of_group is None else of_group
+
+    @property
     def order(self) -> tuple[int, bool, str, GangKey]:
         """Gangs are planned in this order: by priority, those with bound members first, then by age."""
-        return -self.members[0].priority, not self.bound, min(pod.created for pod in self.members), self.key
+        return -self.priority, not self.bound, min(pod.created for pod in self.members), self.key
 
     def __str__(self) -> str:
         return str(self.key)

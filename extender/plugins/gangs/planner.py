@@ -92,7 +92,7 @@ class GangPlanner:
 
     def _may_take_kept(self, gang: Gang) -> bool:
         """Whether devices are kept for a pod of lower priority."""
-        return any(pod.kept.devices and pod.priority < gang.members[0].priority for pod in _nominated(self.snapshot))
+        return any(pod.kept.devices and pod.priority < gang.priority for pod in _nominated(self.snapshot))
 
     def _begun(self, gang: Gang, *, spares: bool) -> Snapshot | None:
         """The cluster in which others have what is kept from the gang, and members have what is kept for them.
@@ -102,7 +102,7 @@ class GangPlanner:
         bare = self.snapshot
         for pod in gang.kept:
             bare = bare.with_pod(_alone(pod))
-        asking = _alone(gang.members[0])
+        asking = replace(_alone(gang.members[0]), priority=gang.priority)
         for pod in _kept_in_gangs(bare):
             if spares or pod.priority >= asking.priority:
                 bare = self._with_kept(pod, bare) or bare

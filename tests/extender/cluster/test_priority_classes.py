@@ -3,6 +3,7 @@
 `tests/cluster/test_priority_classes.py` runs the same cases against a real API server.
 """
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from extender.cluster.priority_classes import PriorityClasses, parse_priority_cl
 from extender.config.sources import load
 from extender.kube.api import ApiError
 from extender.kube.resources import PODS, PRIORITY_CLASSES
+from extender.lab.manifests import ManifestObject, prioritized
 from tests.cluster.priority_cases import CASES, CLASSES, DEFAULT, HIGH, PATIENT, Case, priority_class
 from tests.kit.clusters import GPU, Object, claim, claim_template, local_slice, node, pod
 from tests.kit.servers.memory import Fault, Transport, memory_api
@@ -211,3 +213,18 @@ async def test_classes_that_can_not_be_read_are_not_said_to_be_absent() -> None:
     classes = await read_priority_classes(transport)
     assert classes.named("mine") == "PriorityClass mine can't be read: not for you"
     assert classes.named("system-node-critical") == PriorityClasses().named("system-node-critical")
+
+
+@pytest.mark.parametrize(("priority", "refused"), [({}, ""), ({"priority": 7}, "priority: 7 is not")])
+def test_a_new_pod_group_gets_the_priority_of_its_class(priority: Object, refused: str) -> None:
+    """Whether an API server sets its preemptionPolicy depends on a feature gate of its own."""
+    high = parse_priority_class(CLASSES[0])
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "priorityClassName": high.name, **priority}
+    metadata = {"namespace": "ns", "name": "x"}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    (made,), problems = prioritized(
+        [ManifestObject("PodGroup", "ns", "x", group, Path("groups.yaml"), 1)], PriorityClasses([high])
+    )
+    assert made.data["spec"] == {**spec, "priority": high.value}
+    assert bool(problems) is bool(refused)
+    assert all(refused in str(each) for each in problems)

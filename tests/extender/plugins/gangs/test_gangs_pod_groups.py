@@ -39,6 +39,20 @@ async def test_a_pod_group_is_a_gang() -> None:
     assert sorted(map(len, (scene.bound("x"), scene.bound("y")))) == [0, 2]
 
 
+@pytest.mark.parametrize(("of_group", "first"), [({"x": 0, "y": 5}, "y"), ({"x": 5, "y": 0}, "x"), ({}, "x")])
+async def test_the_priority_of_a_pod_group_counts_and_not_that_of_its_pods(
+    of_group: dict[str, int], first: str
+) -> None:
+    """As kube-scheduler 1.37 orders groups. Without one, as in 1.36, that of the pods counts."""
+    groups = [pod_group(name, 2) for name in "xy"]
+    for each in groups:
+        if each["metadata"]["name"] in of_group:
+            each["spec"]["priority"] = of_group[each["metadata"]["name"]]
+    scene = Scene(*nodes("ab"), *groups, *grouped("x", 2, priority=1), *grouped("y", 2))
+    await scene.run()
+    assert [len(scene.bound(name)) for name in "xy"] == ([2, 0] if first == "x" else [0, 2])
+
+
 async def test_pods_wait_for_their_pod_group() -> None:
     scene = Scene(*nodes("a"), *grouped("x", 1))
     assert scene.reason("x0") == "PodGroup x does not exist"
