@@ -16,6 +16,7 @@ from allocator.policies.merit import Merit as Merit
 from allocator.policies.pack import PACK
 from allocator.policies.policy import MAX_SCORE as MAX_SCORE
 from allocator.policies.policy import Policy as Policy
+from allocator.policies.policy import Scores as Scores
 from allocator.policies.reserve import RESERVE
 from allocator.policies.spread import SPREAD
 from allocator.policies.usable_room import Needs as Needs

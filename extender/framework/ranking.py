@@ -8,6 +8,7 @@ are counted, translated and picked in C.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, repeat
@@ -15,7 +16,7 @@ from operator import attrgetter
 from typing import Final
 
 from allocator import Reason
-from allocator.policies import MAX_SCORE, Merit, Policy
+from allocator.policies import MAX_SCORE, Merit, Policy, Scores
 from allocator.tools import Recent
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -36,12 +37,20 @@ class Merits(Mapping[str, Merit]):
 
     Args:
         codes: for each node, the index of its merit in `kinds`.
+        scored: the scores of these merits, if they are known.
     """
 
-    def __init__(self, names: Sequence[str] = (), kinds: Sequence[Merit] = (), codes: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        names: Sequence[str] = (),
+        kinds: Sequence[Merit] = (),
+        codes: Sequence[int] = (),
+        scored: "Scored | None" = None,
+    ) -> None:
         self.kinds = kinds
         self.names = tuple(names)
         self._codes = codes
+        self._scored = scored
 
     def codes_of(self, names: Sequence[str]) -> Sequence[int]:
         """The index of each node's merit in `kinds`; `NOTHING` for nodes without one."""
@@ -52,9 +61,16 @@ class Merits(Mapping[str, Merit]):
     def best(self, policy: Policy) -> Sequence[tuple[Merit, int]]:
         """The merits of the nodes that have the highest score, each with the number of these nodes."""
         counts = Counter(self._codes)
-        scores = policy.scores({code: self.kinds[code] for code in counts})
+        scores = self.scores(counts.keys(), policy)
         most = max(scores.values(), default=0)
         return [(self.kinds[code], count) for code, count in counts.items() if scores[code] == most]
+
+    def scores(self, codes: AbstractSet[int], policy: Policy) -> Mapping[int, int]:
+        """The scores of some merits, by their index. Which merits there are decides, and prioritize asks about all."""
+        known = self._scored
+        if known is not None and known.by is policy.scores and known.scores.keys() == codes:
+            return known.scores
+        return policy.scores({code: self.kinds[code] for code in codes})
 
     def __getitem__(self, name: str) -> Merit:
         return self.kinds[self._by_name[name]]
@@ -68,6 +84,14 @@ class Merits(Mapping[str, Merit]):
     @cached_property
     def _by_name(self) -> Mapping[str, int]:
         return dict(zip(self.names, self._codes, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The scores of some merits, by their index, and what has computed them."""
+
+    by: Scores
+    scores: Mapping[int, int]
 
 
 _merit: Callable[[Verdict], Merit] = attrgetter("merit")
@@ -92,26 +116,29 @@ class Ranking:
 
     Attributes:
         marks: a byte for each node: 0 if it is rejected, else 1 more than its score.
+        scored: the scores of all nodes that fit.
     """
 
     names: Sequence[str]
     verdicts: Verdicts
     marks: bytes
+    scored: Scored
 
     @classmethod
     def of(cls, names: Sequence[str], verdicts: Verdicts, policy: Policy) -> "Ranking":
         """By the policy's scores."""
         kinds, codes = verdicts.kinds, verdicts.codes
         if len(kinds) > _BYTES:
-            marks = _marks(kinds, set(codes), policy)
-            return cls(names, verdicts, bytes(map(marks.__getitem__, codes)))
+            distinct = set(codes)
+            marks = _marks(kinds, distinct, policy)
+            return cls(names, verdicts, bytes(map(marks.__getitem__, codes)), _scored(marks, distinct, policy))
         packed = bytes(codes)
         present = bytes([code for code in range(len(kinds)) if code in packed])
         known = {} if verdicts.marks is None else verdicts.marks
         marks = known.get(present, b"")
         if not marks:
             marks = known[present] = _marks(kinds, present, policy).ljust(_BYTES, b"\0")
-        return cls(names, verdicts, packed.translate(marks))
+        return cls(names, verdicts, packed.translate(marks), _scored(marks, present, policy))
 
     def refused(self) -> Reasons:
         """The reasons against the rejected nodes."""
@@ -127,7 +154,7 @@ class Ranking:
             most: the most nodes to take; None: all that fit.
         """
         names, codes = self._picked(self.marks if most is None else self._highest(most))
-        return Merits(names, list(map(_merit, self.verdicts.kinds)), codes)
+        return Merits(names, list(map(_merit, self.verdicts.kinds)), codes, self.scored)
 
     def _picked(self, picked: bytes) -> tuple[Sequence[str], Sequence[int]]:
         """The picked nodes, and the numbers of their verdicts."""
@@ -171,12 +198,17 @@ def _marks(kinds: Sequence[Verdict], present: Collection[int], policy: Policy) -
     return bytes([scores[code] + 1 if code in scores else _REFUSED for code in range(len(kinds))])
 
 
+def _scored(marks: bytes, present: Collection[int], policy: Policy) -> Scored:
+    """The scores in marks of kinds that some node has."""
+    return Scored(policy.scores, {code: marks[code] - 1 for code in present if marks[code] != _REFUSED})
+
+
 def score_nodes(names: Sequence[str], merits: Merits, policy: Policy) -> Sequence[int]:
     """A score, 0 to 10, for each node in the order asked. One without merit has 0, as all have for other pods."""
     if not merits:
         return [0] * len(names)
     codes = merits.codes_of(names)
-    scores = policy.scores({code: merits.kinds[code] for code in set(codes) if code != NOTHING})
+    scores = merits.scores({*codes} - {NOTHING}, policy)
     return list(map(scores.get, codes, repeat(0)))
 
 

@@ -263,6 +263,8 @@ def dropped_fields(sent: AllocationResult, kept: AllocationResult | None) -> tup
     """The fields of an allocation that the API server dropped, each with its feature gate."""
     if kept is None:
         return ("status.allocation",)
+    if sent.results == kept.results:
+        return ()
     pairs = list(zip(sent.results, kept.results, strict=False))
     return tuple(
         f"{field} (feature gate {gate} of the API server)"

@@ -1,7 +1,9 @@
 """The best nodes: how many are named, and which."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from string import ascii_lowercase
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -11,10 +13,11 @@ from immutables import Map
 from allocator.policies import BEST_FIT, FIRST_FIT, Merit, Policy
 from extender.config.settings import SchedulingSettings, Settings
 from extender.framework.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE, Verdict, Verdicts
-from extender.framework.ranking import Ranking
+from extender.framework.ranking import Merits, Ranking, score_nodes
 from extender.framework.wire import FilterArgs
 from tests.kit.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod
 
+K = TypeVar("K", bound=Hashable)
 HIGH, LOW = Merit(preference=8), Merit(preference=7)
 
 
@@ -108,3 +111,23 @@ async def test_pods_without_devices_get_all_their_nodes_back() -> None:
     names = ("a", "b", "c")
     service = Cluster.of().service(Settings.model_validate({"scheduling": {"bestNodes": 1}}))
     assert (await service.filter(FilterArgs(parsed(pod()), names))).passed is names
+
+
+def test_prioritize_takes_the_scores_that_filter_has_computed_unless_some_merits_are_missing() -> None:
+    """Which merits there are decides the scores."""
+    asked: list[int] = []
+
+    def counted(merits: Mapping[K, Merit], /) -> dict[K, int]:
+        asked.append(len(merits))
+        return BEST_FIT.scores(merits)
+
+    policy = replace(BEST_FIT, scores=counted)
+    verdicts = Verdicts.of([Verdict(HIGH), Verdict(LOW), Verdict(reason=UNKNOWN_NODE)])
+    named = Ranking.of("abc", verdicts, policy).best()
+    assert asked == [2]
+    assert list(score_nodes("ab", named, policy)) == list(
+        score_nodes("ab", Merits("ab", [HIGH, LOW], [0, 1]), BEST_FIT)
+    )
+    assert asked == [2]
+    assert list(score_nodes("b", named, policy)) == list(score_nodes("b", Merits("b", [LOW], [0]), BEST_FIT))
+    assert asked == [2, 1]
