@@ -117,12 +117,13 @@ class SignatureCache:
             found = self.keys[node_view]
         return found
 
-    def learn(self, node_views: Iterable[NodeView | None], numbers: Numbers) -> None:
-        """Find the keys of node views, all of them at once."""
+    def learn(self, node_views: Iterable[NodeView | None], numbers: Numbers) -> Mapping[NodeView, tuple[Hashable, int]]:
+        """Find the keys of node views, all of them at once. Returns the keys that are known."""
         keys = self.keys
         new = [each for each in node_views if each is not None and each not in keys]
         keys.update(keys_of(new, self.reads, numbers))
         self.devices += sum([each.devices for each in new])
+        return keys
 
     def answer(self, node_view: NodeView, fingerprint: Hashable) -> Merit | NotFound | None:
         """A node's answer, if it is told without a search and without evaluating selectors; else None."""
@@ -282,6 +283,22 @@ class Inquiry:
             self.undecided += 1
             return UNDECIDED
         return found
+
+    def verdicts(self, node_views: Sequence[NodeView | None], until: float) -> list[Verdict]:
+        """The verdicts on node views, `NOT_KNOWN` where there is none; as `verdict`."""
+        known, by_key = self.known.by_node_view, self.known.by_key
+        key_of = self.cache.learn(node_views, self.numbers).get
+        verdicts: list[Verdict] = []
+        for node_view in node_views:
+            found = NOT_KNOWN if node_view is None else known.get(node_view)
+            if found is None and node_view is not None:
+                found = by_key.get(key_of(node_view))
+                if found is None:
+                    found = self.verdict(node_view, until) or UNDECIDED
+                else:
+                    known[node_view] = found
+            verdicts.append(found or UNDECIDED)
+        return verdicts
 
     def verdict(self, node_view: NodeView, until: float = float("inf")) -> Verdict | None:
         """The verdict on a node view; None if there is no solver and it takes a search.
@@ -548,12 +565,7 @@ class Decider(View[NodeIndex]):
         asked = replace(solver or self.solver, policy=lookup.policy)
         cache = lookup.cache or self._cache(lookup, asked)
         inquiry = self._inquiry(lookup.claims, lookup.node_index, cache, asked)
-        known, node_views = inquiry.known.by_node_view, _node_views(lookup)
-        cache.learn(node_views, self._builder.numbers)
-        verdicts = [
-            NOT_KNOWN if node_view is None else known.get(node_view) or inquiry.verdict(node_view, until) or UNDECIDED
-            for node_view in node_views
-        ]
+        verdicts = inquiry.verdicts(_node_views(lookup), until)
         self._note(inquiry)
         found = lookup.verdicts.with_verdicts(lookup.missing, lookup.weighed(verdicts))
         followed = None if self._known is None else self._known.value

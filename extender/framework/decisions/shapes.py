@@ -198,6 +198,9 @@ class Shapes:
 class Weigher:
     """Adds losses to verdicts, and leaves out what the policy does not compare: so nodes have few distinct verdicts.
 
+    Attributes:
+        of_plenty: verdict to the CPU from which on all nodes with it have the same loss, and to it with that loss.
+
     Args:
         usable: for the shapes at one moment.
         cpu: the CPU that the pod requests, in thousandths of a core.
@@ -208,8 +211,7 @@ class Weigher:
         self._cpu = cpu
         self._by_cpu: Recent[Verdict] = Recent(_LOSSES)
         self._by_loss: Recent[Verdict] = Recent(_LOSSES)
-        self._of_plenty: Recent[tuple[int, Verdict]] = Recent(_LOSSES)
-        """The CPU from which on all nodes with a verdict have the same loss, and the verdict with that loss."""
+        self.of_plenty: Recent[tuple[int, Verdict]] = Recent(_LOSSES)
 
     def of(self, verdict: Verdict, left: int | None, budget: SearchBudget) -> Verdict:
         """The verdict with the loss on a node where this CPU is left; None: shapes find as much as they can use.
@@ -233,7 +235,7 @@ class Weigher:
         merit = verdict.merit
         if merit is None:
             return verdict
-        plenty = self._of_plenty.find(verdict)
+        plenty = self.of_plenty.find(verdict)
         if plenty is not None and (left is None or left >= plenty[0]):
             return plenty[1]
         found = self._by_cpu.find((verdict, left))
@@ -246,10 +248,10 @@ class Weigher:
         self, verdict: Verdict, merit: Merit, left: int | None, before: RoomByCpu, after: RoomByCpu
     ) -> Verdict:
         """The verdict with the loss between two leftovers, remembered."""
-        if self._of_plenty.find(verdict) is None:
+        if self.of_plenty.find(verdict) is None:
             enough = ceil(max(before.cpus[-1], after.cpus[-1] + self._cpu))
             plenty = self._shared(verdict, merit, self._loss(before, after, None))
-            self._of_plenty.keep(verdict, (enough, plenty))
+            self.of_plenty.keep(verdict, (enough, plenty))
             if left is None or left >= enough:
                 return plenty
         return self._by_cpu.keep((verdict, left), self._shared(verdict, merit, self._loss(before, after, left)))
@@ -283,8 +285,15 @@ class Weighing:
 
         May take long.
         """
-        known, of = self.weigher.known, self._of
-        return [known(each, cpu) or of(each, cpu) for each, cpu in zip(verdicts, left, strict=True)]
+        known, of, of_plenty = self.weigher.known, self._of, self.weigher.of_plenty.get
+        found: list[Verdict] = []
+        for each, cpu in zip(verdicts, left, strict=True):
+            plenty = of_plenty(each)
+            if plenty is not None and (cpu is None or cpu >= plenty[0]):
+                found.append(plenty[1])
+            else:
+                found.append(known(each, cpu) or of(each, cpu))
+        return found
 
     def _of(self, verdict: Verdict, left: int | None) -> Verdict:
         try:
