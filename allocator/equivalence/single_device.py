@@ -340,9 +340,6 @@ def _without_names(runs: Sequence[tuple[Facts, slice]], full: Mapping[CounterKey
     )
 
 
-_FREE_OR_HELD: Final = frozenset({0, 1})
-
-
 class NotFound(NamedTuple):
     """There is no device for the request, for these causes."""
 
@@ -418,13 +415,17 @@ class Single:
         Args:
             states: pool by pool, the result of `device_circumstances`.
         """
-        by_pool = [of_pool or free for of_pool, free in zip(states, self._all_free, strict=True)]
-        held = by_pool[0] if len(by_pool) == 1 else tuple(chain.from_iterable(by_pool))
-        if len(held) != len(self._devices) or not _FREE_OR_HELD.issuperset(held):
+        if len(states) == 1:
+            held = states[0] or self._all_free[0]
+        else:
+            pools = zip(states, self._all_free, strict=True)
+            held = tuple(chain.from_iterable([of_pool or free for of_pool, free in pools]))
+        count = held.count(0)
+        if len(held) != len(self._devices) or count + held.count(1) != len(held):
             return None
         if not 0 < len(self._runs) <= _MOST_RUNS:
             return self._worked_out(held)
-        free = tuple([held[run].count(0) for run in self._runs])
+        free = (count,) if len(self._runs) == 1 else tuple([held[run].count(0) for run in self._runs])
         found = self._answers.get(free)
         if found is None:
             if len(self._answers) >= _MAX_KNOWN:
