@@ -32,10 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = {subject: campaign.run(package, subject, only) for subject in subjects}
         for subject, results in found.items():
             print(f"{suites.version} {package or 'dra'} {subject}: {summary(results)}")
-            for line in report(results):
+            for line in report(results, suites.version):
                 print(f"  {line}")
-        passed = set(found["in-tree"]) - set(failing(found["in-tree"])) if "in-tree" in found else None
-        broken += [name for name in failing(found.get("dra-extender", {})) if passed is None or name in passed]
+        passed = set(found["in-tree"]) - set(failing(found["in-tree"], suites.version)) if "in-tree" in found else None
+        broken += [
+            name for name in failing(found.get("dra-extender", {}), suites.version) if passed is None or name in passed
+        ]
     if chosen.page:
         write_page()
         print(f"wrote {PAGE}")

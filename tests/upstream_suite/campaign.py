@@ -55,7 +55,7 @@ class Campaign:
         began = time.monotonic()
         found = self._once(package, subject, only, 1)
         for number in range(2, TRIES + 1):
-            for name in failing(found):
+            for name in failing(found, self.suites.version):
                 found[name] = self._once(package, subject, pattern([name]), number).get(name, found[name])
         _say(f"{self.suites.version} {package or 'dra'} {subject}: {summary(found)}, {time.monotonic() - began:.0f} s")
         if not only:
@@ -81,10 +81,12 @@ class Campaign:
         return folder / "results.json"
 
 
-def failing(found: Mapping[str, Result]) -> list[str]:
+def failing(found: Mapping[str, Result], version: str) -> list[str]:
     """The tests that neither passed nor were skipped, without those that can't be compared."""
     return [
-        name for name, result in found.items() if result.outcome not in {PASSED, SKIPPED} and not why_incomparable(name)
+        name
+        for name, result in found.items()
+        if result.outcome not in {PASSED, SKIPPED} and not why_incomparable(name, version)
     ]
 
 
@@ -99,9 +101,9 @@ def summary(found: Mapping[str, Result]) -> str:
     return ", ".join(f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes)) or "no tests"
 
 
-def report(found: Mapping[str, Result]) -> Iterable[str]:
+def report(found: Mapping[str, Result], version: str) -> Iterable[str]:
     """A line for each test that has failed."""
-    return (f"{result.outcome}: {name}" for name, result in found.items() if name in failing({name: result}))
+    return (f"{result.outcome}: {name}" for name, result in found.items() if name in failing({name: result}, version))
 
 
 def _say(text: str) -> None:

@@ -50,7 +50,7 @@ def _section(version: str, found: Found) -> Iterator[str]:
     names = list(dict.fromkeys((*theirs, *ours)))
     yield f"## {version}"
     yield ""
-    apart = sum(bool(why_incomparable(name)) for name in names)
+    apart = sum(bool(why_incomparable(name, version)) for name in names)
     passed = f"{_passed(theirs)} pass in-tree, {_passed(ours)} with dra-extender"
     yield f"{len(names)} tests: {passed}; {apart} can't be compared."
     yield ""
@@ -58,7 +58,7 @@ def _section(version: str, found: Found) -> Iterator[str]:
     yield "|---|---|---|---|"
     for name in names:
         short = name.removeprefix("TestDRA/")
-        yield f"| `{short}` | {_cell(theirs.get(name))} | {_cell(ours.get(name))} | {why_incomparable(name)} |"
+        yield f"| `{short}` | {_cell(theirs.get(name))} | {_cell(ours.get(name))} | {why_incomparable(name, version)} |"
     yield ""
 
 

@@ -43,12 +43,14 @@ def test_only_tests_without_sub_tests_count() -> None:
 
 def test_a_test_fails_unless_it_passes_or_is_skipped_or_says_nothing_about_us() -> None:
     names = {"a": PASSED, "b": SKIPPED, "c": FAILED, "d": UNFINISHED, f"e/{next(iter(INCOMPARABLE))}": FAILED}
-    assert failing({name: Result(outcome) for name, outcome in names.items()}) == ["c", "d"]
+    assert failing({name: Result(outcome) for name, outcome in names.items()}, "v1.37.1") == ["c", "d"]
 
 
 def test_what_cannot_be_compared_has_its_reason() -> None:
-    assert "ends before" in why_incomparable("TestDRA/all/FilterTimeout/enabled")
-    assert why_incomparable("TestDRA/all/FilterTimeout/disabled") == ""
+    assert "ends before" in why_incomparable("TestDRA/all/FilterTimeout/enabled", "v1.37.1")
+    assert why_incomparable("TestDRA/all/FilterTimeout/disabled", "v1.37.1") == ""
+    assert "1.36" in why_incomparable("TestDRA/all/PrioritizedList", "v1.36.3")
+    assert why_incomparable("TestDRA/all/PrioritizedList", "v1.37.1") == ""
 
 
 @pytest.mark.parametrize(
