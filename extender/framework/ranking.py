@@ -58,12 +58,20 @@ class Merits(Mapping[str, Merit]):
             return self._codes
         return list(map(self._by_name.get, names, repeat(NOTHING)))
 
-    def best(self, policy: Policy) -> Sequence[tuple[Merit, int]]:
-        """The merits of the nodes that have the highest score, each with the number of these nodes."""
+    def best(self, policy: Policy, most: int) -> Sequence[str]:
+        """The nodes that have the highest score; none if they are too many."""
         counts = Counter(self._codes)
         scores = self.scores(counts.keys(), policy)
-        most = max(scores.values(), default=0)
-        return [(self.kinds[code], count) for code, count in counts.items() if scores[code] == most]
+        highest = max(scores.values(), default=0)
+        top = {code for code in counts if scores[code] == highest}
+        if sum(counts[code] for code in top) > most:
+            return ()
+        return [name for name, code in zip(self.names, self._codes, strict=True) if code in top]
+
+    def without(self, names: Collection[str]) -> "Merits":
+        """The merits of the other nodes."""
+        kept = [(name, code) for name, code in zip(self.names, self._codes, strict=True) if name not in names]
+        return Merits([name for name, _ in kept], self.kinds, [code for _, code in kept])
 
     def scores(self, codes: AbstractSet[int], policy: Policy) -> Mapping[int, int]:
         """The scores of some merits, by their index. Which merits there are decides, and prioritize asks about all."""

@@ -74,7 +74,9 @@ class Service:
         self._verbs = verbs
         self._off_loop = off_loop
         self._decisions = DecisionStore()
-        self._open_pods = OpenPods(self.state, self.binder.decided)
+        self._open_pods = OpenPods(
+            self.state, self.binder.decided, self.binder.node_of, partial(policy_of, default=self.solver.policy)
+        )
         self._search_budget = WaitingBudget(SEARCH_SHARE)
         self._claim_arrival = ClaimArrival(self.state, handle.background.asked.note_early)
         self._sync_patience = _SYNC_SHARE * scheduling.deadline_seconds
@@ -153,13 +155,17 @@ class Service:
         is_real = not self.state.is_made_up(pod)
         if is_real and result.is_blocked:
             snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
-        until = asyncio.get_running_loop().time() + MOST_SECONDS
-        while is_real and await self._is_overtaken(pod, result, until):
-            snapshot, result = await self._decided(args, solver)
+        if is_real and result.passed:
+            until = asyncio.get_running_loop().time() + MOST_SECONDS
+            while (scarce := self._open_pods.scarce(pod, result.merits)) is not None:
+                if not await self._open_pods.wait_for_devices(scarce, until):
+                    result = self._open_pods.beside(scarce, result)
+                    break
+                snapshot, result = await self._decided(args, solver)
         self._note(args, result)
         if is_real:
             if result.passed:
-                self._open_pods.add(pod)
+                self._open_pods.add(pod, result.merits)
             self.background.note(args, result, snapshot)
         return result
 
@@ -178,16 +184,6 @@ class Service:
                 await each.before(refreshed(args.pod, snapshot), args.names, sent, in_verb=True)
                 snapshot = self.state.known()
         return snapshot, await self._filtered(args, snapshot, solver)
-
-    async def _is_overtaken(self, pod: Pod, result: FilterResult, until: float) -> bool:
-        """Whether pods before may have taken what was found. Waits until what they have is known.
-
-        What is found then may be the last device of its node, which another one of these pods may take. So ask again.
-        """
-        if not result.passed or not self._open_pods.open:
-            return False
-        policy = policy_of(pod, self.solver.policy)
-        return policy is not None and await self._open_pods.wait_for_devices(pod, result.merits, policy, until)
 
     async def _with_its_claims(
         self, args: FilterArgs, solver: Solver, snapshot: Snapshot, result: FilterResult

@@ -124,6 +124,10 @@ class Binder:
         """Whether a bind of the pod of that uid is running, or an undo."""
         return uid in self._running
 
+    def node_of(self, uid: str) -> str:
+        """The node of the bind of the pod of that uid; empty if none is running."""
+        return self._running[uid][0] if uid in self._running else ""
+
     def give_back(self, pod: Pod, claims: Sequence[ClaimObject], why: str) -> None:
         """Take allocations from a pod that can't be bound with them, in the background; not while it is being bound.
 

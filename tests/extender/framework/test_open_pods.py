@@ -1,13 +1,16 @@
 """A filter call waits for what became of the pods before, where volumes or last devices are at stake; not for long."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from allocator.policies import POLICIES, Merit
-from extender.framework.open_pods import MOST_SECONDS, WAITING_SHARE, OpenPods
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.framework.filter import FilterResult
+from extender.framework.open_pods import MOST_SECONDS, TAKEN_SOON, WAITING_SHARE, OpenPods
 from extender.framework.ranking import Merits
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import Event, EventType
@@ -15,7 +18,19 @@ from extender.kube.resources import PODS
 from extender.tools.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
 from extender.tools.offload import at_once
 from tests.extender.plugins.negotiation.scenes import negotiated_class
-from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, request, state_of
+from tests.kit.clusters import (
+    GPU,
+    Cluster,
+    Object,
+    claim,
+    local_slice,
+    network_slice,
+    node,
+    parsed,
+    pod,
+    request,
+    state_of,
+)
 from tests.kit.virtualtime import elapse, in_virtual_time, run
 
 VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
@@ -26,7 +41,24 @@ def waits_end() -> float:
     return asyncio.get_running_loop().time() + MOST_SECONDS
 
 
-NOBODY = frozenset[str]()
+def open_pods(
+    state: ClusterState, decided: Collection[str] = (), bound: Mapping[str, str] = {}, policy: str = "first-fit"
+) -> OpenPods:
+    """Open pods.
+
+    Args:
+        state: the cluster.
+        decided: uids of the pods whose binds have decided.
+        bound: uid to node of the pods that are being bound.
+        policy: of all pods.
+    """
+    return OpenPods(state, decided, lambda uid: bound.get(uid, ""), lambda _: POLICIES[policy])
+
+
+async def wait_for_devices(turns: OpenPods, pod: Pod, merits: Merits, until: float) -> None:
+    scarce = turns.scarce(pod, merits)
+    if scarce is not None:
+        await turns.wait_for_devices(scarce, until)
 
 
 def with_volumes(obj: Object) -> Object:
@@ -50,8 +82,8 @@ def waited(before: Object, now: Object, event: Event | None = None) -> float:
 
     async def scene() -> float:
         state, binding = state_of([before]), set[str]()
-        turns = OpenPods(state, binding)
-        turns.add(parsed(before))
+        turns = open_pods(state, binding)
+        turns.add(parsed(before), Merits())
         loop = asyncio.get_running_loop()
         if event is None:
             loop.call_later(SOON, binding.add, "uid-before")
@@ -88,8 +120,8 @@ def test_it_waits_until_something_is_heard(before: Object, now: Object, event: E
 
 @in_virtual_time
 async def test_it_does_not_wait_for_ever_and_for_the_same_pod_only_once() -> None:
-    turns = OpenPods(state_of([STATEFUL]), NOBODY)
-    turns.add(parsed(STATEFUL))
+    turns = open_pods(state_of([STATEFUL]))
+    turns.add(parsed(STATEFUL), Merits())
     times = []
     for name in ("now", "next"):
         await turns.wait_for_volumes(parsed(pod(name)))
@@ -105,8 +137,8 @@ def test_nobody_waits_for_himself() -> None:
 async def test_what_was_heard_before_filter_was_asked_does_not_count() -> None:
     newer = {**STATEFUL, "metadata": {**STATEFUL["metadata"], "resourceVersion": "2"}}
     state = state_of([STATEFUL])
-    turns = OpenPods(state, NOBODY)
-    turns.add(parsed(newer))
+    turns = open_pods(state)
+    turns.add(parsed(newer), Merits())
     state.apply(later(STATEFUL))
     await turns.wait_for_volumes(parsed(pod("now")))
     assert asyncio.get_running_loop().time() == pytest.approx(MOST_SECONDS)
@@ -194,8 +226,8 @@ def test_what_the_first_of_two_pods_has_taken_may_leave_the_last_device_to_the_s
             return await filtered("q"), loop.time()
 
     passed, seconds = run(scene())
-    assert passed == ["b"]
-    assert seconds == pytest.approx(1.5 * SOON, abs=0.01)
+    assert passed == ["b"], "once the bind of p is called for a, one pod at most may take a device of b"
+    assert seconds == pytest.approx(SOON, abs=0.01)
 
 
 TAKEN = claim("r", allocated=["a/gpu-0"], at="a", users=["p", "q"])
@@ -221,6 +253,66 @@ def test_for_a_pod_that_is_never_bound_the_next_one_waits_the_longest_time() -> 
     assert seconds == pytest.approx(MOST_SECONDS)
 
 
+@in_virtual_time
+async def test_where_a_pod_of_two_may_be_served_nobody_waits_and_the_node_with_one_device_is_left_out() -> None:
+    cluster = Cluster.of(GPU, *nodes(a=1, b=2), *pods("p", "q"))
+    service, found = cluster.service(off_loop=at_once), list[list[str]]()
+    for name in "pq":
+        asked = cluster.state.snapshot.pod(f"uid-{name}") or parsed(pod(name))
+        found.append(list((await service.filter(FilterArgs(asked, ["a", "b"]))).passed))
+    assert found == [["a", "b"], ["b"]]
+    assert asyncio.get_running_loop().time() == 0
+
+
+@in_virtual_time
+async def test_after_a_wait_in_vain_the_node_that_the_pod_may_take_is_left_out_and_nobody_waits_again() -> None:
+    loop = asyncio.get_running_loop()
+    merits = Merits("ab", [Merit(free=0.0), Merit(free=0.75)], [0, 1])
+    turns = open_pods(state_of([GPU, *pods("p", "q", "r")]), policy="best-fit")
+    turns.add(parsed(pod("p", "p")), merits)
+    for name in "qr":
+        scarce = turns.scarce(parsed(pod(name, name)), merits)
+        assert scarce is not None
+        await turns.wait_for_devices(scarce, waits_end())
+        assert list(turns.beside(scarce, FilterResult("ab", merits=merits)).passed) == ["b"]
+    assert loop.time() == pytest.approx(MOST_SECONDS, abs=0.003)
+
+
+@in_virtual_time
+async def test_of_nodes_that_are_as_good_one_where_a_pod_is_being_bound_is_left_out_without_a_wait() -> None:
+    merits = Merits("ab", [Merit(free=0.0)], [0, 0])
+    turns = open_pods(state_of([GPU, *pods("p", "q")]), bound={"uid-p": "a"})
+    turns.add(parsed(pod("p", "p")), merits)
+    scarce = turns.scarce(parsed(pod("q", "q")), merits)
+    assert scarce is not None
+    assert not await turns.wait_for_devices(scarce, waits_end())
+    assert asyncio.get_running_loop().time() == 0
+    result = turns.beside(scarce, FilterResult("ab", merits=merits))
+    assert (list(result.passed), result.unresolvable.in_words()) == (["b"], {"a": TAKEN_SOON.in_words()})
+    assert list(result.merits) == ["b"]
+
+
+@in_virtual_time
+async def test_if_devices_are_not_those_of_one_node_the_node_of_a_bind_says_nothing() -> None:
+    merits, network = Merits("ab", [Merit(free=0.0)], [0, 0]), network_slice("fabric")
+    turns = open_pods(state_of([GPU, network, *pods("p", "q")]), bound={"uid-p": "a"})
+    turns.add(parsed(pod("p", "p")), merits)
+    await wait_for_devices(turns, parsed(pod("q", "q")), merits, waits_end())
+    assert asyncio.get_running_loop().time() == pytest.approx(MOST_SECONDS)
+
+
+@in_virtual_time
+async def test_a_wait_in_vain_forgets_no_pod_that_was_not_waited_for() -> None:
+    turns, loop = open_pods(state_of([GPU, *pods("a", "b", "now")])), asyncio.get_running_loop()
+    for each in "ab":
+        turns.add(parsed(pod(each, each)), Merits("n", [Merit(free=0.5)], [0]))
+    now = parsed(pod("now", "now"))
+    await wait_for_devices(turns, now, Merits("n", [Merit(free=0.5)], [0]), waits_end())
+    assert loop.time() == pytest.approx(MOST_SECONDS, abs=0.003)
+    await wait_for_devices(turns, now, Merits("n", [Merit(free=0.0)], [0]), waits_end())
+    assert loop.time() == pytest.approx(2 * MOST_SECONDS, abs=0.003), "now for b, which one pod might leave a device"
+
+
 @pytest.mark.parametrize(("device_class", "expected"), [("gpu", MOST_SECONDS), ("license", 0.0)])
 @in_virtual_time
 async def test_nobody_waits_for_devices_of_a_pod_whose_controller_may_take_seconds(
@@ -228,9 +320,9 @@ async def test_nobody_waits_for_devices_of_a_pod_whose_controller_may_take_secon
 ) -> None:
     before, now = pod("p", "p"), pod("q", "q")
     asked = claim("p", request("r", device_class=device_class))
-    turns = OpenPods(state_of([GPU, negotiated_class(), before, now, asked, claim("q")]), NOBODY)
-    turns.add(parsed(before))
-    await turns.wait_for_devices(parsed(now), Merits("a", [Merit(free=0.0)], [0]), POLICIES["first-fit"], waits_end())
+    turns = open_pods(state_of([GPU, negotiated_class(), before, now, asked, claim("q")]))
+    turns.add(parsed(before), Merits())
+    await wait_for_devices(turns, parsed(now), Merits("a", [Merit(free=0.0)], [0]), waits_end())
     assert asyncio.get_running_loop().time() == pytest.approx(expected, abs=0.003)
 
 
@@ -242,23 +334,21 @@ async def test_nobody_waits_for_devices_of_a_pod_whose_controller_may_take_secon
 @in_virtual_time
 async def test_where_few_devices_are_left_one_pod_alone_may_be_open(before: str, free: float, expected: float) -> None:
     binding, loop = set[str](), asyncio.get_running_loop()
-    turns = OpenPods(state_of([GPU, *pods(*before, "now")]), binding)
+    turns = open_pods(state_of([GPU, *pods(*before, "now")]), binding)
     for each in before:
-        turns.add(parsed(pod(each, each)))
+        turns.add(parsed(pod(each, each)), Merits())
     loop.call_later(SOON, binding.add, "uid-a")
-    await turns.wait_for_devices(
-        parsed(pod("now", "now")), Merits("n", [Merit(free=free)], [0]), POLICIES["first-fit"], waits_end()
-    )
+    await wait_for_devices(turns, parsed(pod("now", "now")), Merits("n", [Merit(free=free)], [0]), waits_end())
     assert loop.time() == pytest.approx(expected, abs=0.01)
 
 
 @in_virtual_time
 async def test_all_waits_of_a_call_together_take_the_longest_time() -> None:
-    turns, loop = OpenPods(state_of([GPU, *pods("a", "b", "now")]), NOBODY), asyncio.get_running_loop()
+    turns, loop = open_pods(state_of([GPU, *pods("a", "b", "now")])), asyncio.get_running_loop()
     until, merits = waits_end(), Merits("n", [Merit(free=0.0)], [0])
     for each in "ab":
-        turns.add(parsed(pod(each, each)))
-        await turns.wait_for_devices(parsed(pod("now", "now")), merits, POLICIES["first-fit"], until)
+        turns.add(parsed(pod(each, each)), Merits())
+        await wait_for_devices(turns, parsed(pod("now", "now")), merits, until)
     assert loop.time() == pytest.approx(MOST_SECONDS, abs=0.003)
 
 
@@ -275,10 +365,10 @@ def waits_for(namespaces: Sequence[str], pause: float = 0.0) -> list[float]:
 
     async def scene() -> list[float]:
         loop, found = asyncio.get_running_loop(), []
-        turns = OpenPods(state_of([]), NOBODY)
+        turns = open_pods(state_of([]))
         for each in namespaces:
             await elapse(pause)
-            turns.add(parsed({**STATEFUL, "metadata": {**STATEFUL["metadata"], "namespace": each}}))
+            turns.add(parsed({**STATEFUL, "metadata": {**STATEFUL["metadata"], "namespace": each}}), Merits())
             began = loop.time()
             await turns.wait_for_volumes(parsed(pod("now")))
             found.append(loop.time() - began)
