@@ -21,6 +21,7 @@ from allocator import InvalidObjectError
 from allocator.tools import shown
 from extender.framework.wire import WireError
 from extender.kube.encoding import dumps
+from extender.tools.fairness.cycle_turns import CycleTurns
 from extender.tools.fairness.places import Places
 from extender.tools.intake import Budget, Room, Source, json_weight, marks_of
 from extender.tools.offload import Offload, frameless, in_thread, to_the_end
@@ -100,8 +101,7 @@ class Bodies:
         self._taken = 0
         self._of_callers: Counter[str] = Counter()
         self._clock = clock
-        self._pieces = asyncio.Lock()
-        self._has_looked = False
+        self._pieces = CycleTurns()
         self._places = Places(1, 1, clock)
         self._decoding = frameless(off_loop, WireError, InvalidObjectError, TooLargeError)
 
@@ -135,20 +135,13 @@ class Bodies:
                 del self._of_callers[caller]
         room.close()
 
-    async def turn(self) -> None:
-        """Wait for a turn to look at a piece of a long body: one piece in a cycle of the event loop.
+    async def turn(self, caller: str) -> None:
+        """Wait for a turn to look at a piece of a long body: one in a cycle of the loop, in turns by caller.
 
         To look at the bytes of 200 connections at once would keep other calls waiting for 0.1 s. Of what waits for its
-        turn, the rest stays at the client. A body that is alone never waits.
+        turn, the rest stays at the client.
         """
-        async with self._pieces:
-            if self._has_looked:
-                await asyncio.sleep(0)
-            self._has_looked = True
-            asyncio.get_running_loop().call_soon(self._begin_cycle)
-
-    def _begin_cycle(self) -> None:
-        self._has_looked = False
+        await self._pieces.turn(caller)
 
     async def decoded(self, caller: str, decode: Callable[..., _Decoded], body: bytes, *args: object) -> _Decoded:
         """What a function decodes in a thread, or its error. One body at a time, in fair turns of the callers.
@@ -239,7 +232,7 @@ class Body:
             if refusal is not None:
                 continue
             if size > UNCOUNTED_BYTES:
-                await self._bodies.turn()
+                await self._bodies.turn(self._caller)
             if size > FREE_BYTES:  # chunk by chunk: to count a long body at once would keep other requests waiting
                 values += len(marks_of(chunk))
             end = chunk.rfind(b'"')

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.tools.fairness.backlog import Backlog
+from extender.tools.fairness.cycle_turns import CycleTurns
 from extender.tools.fairness.fair_memory import FairMemory, ReportingMemory
 from extender.tools.fairness.places import MOST_WAITING, WAITING_SECONDS, CrowdedError, Places
 from extender.tools.fairness.turns import CREDIT_SECONDS, HALF_SECONDS, Turns
@@ -487,3 +489,45 @@ def test_a_verb_that_ends_lets_the_explanation_go_on() -> None:
     verb.enter_context(verb_priority.verb())
     verb_priority.turn()()
     assert len(slept) == 1
+
+
+# Pieces of long requests: one in a cycle of the event loop, in turns of the callers.
+
+
+async def looked(turns: CycleTurns, caller: str, pieces: int, order: list[str]) -> None:
+    for _ in range(pieces):
+        await turns.turn(caller)
+        order.append(caller)
+
+
+async def test_a_caller_with_hundreds_of_pieces_delays_another_one_by_one_piece() -> None:
+    turns, order = CycleTurns(), list[str]()
+    async with asyncio.TaskGroup() as tasks:
+        for caller in [*["many"] * 200, "other"]:
+            tasks.create_task(looked(turns, caller, 2, order))
+    first, second = (place for place, caller in enumerate(order) if caller == "other")
+    assert first <= 2
+    assert second - first <= 2
+    assert order.count("many") == 400
+    assert not len(turns)
+
+
+async def test_there_is_one_piece_in_a_cycle_of_the_event_loop() -> None:
+    turns, order, cycles = CycleTurns(), list[str](), list[int]()
+    async with asyncio.TaskGroup() as tasks:
+        for caller in "ab":
+            tasks.create_task(looked(turns, caller, 10, order))
+        while len(order) < 20:
+            await asyncio.sleep(0)
+            cycles.append(len(order))
+    assert all(later - earlier <= 1 for earlier, later in pairwise(cycles))
+
+
+async def test_a_caller_that_leaves_while_it_waits_takes_no_turn() -> None:
+    turns, order = CycleTurns(), list[str]()
+    tasks = [asyncio.create_task(looked(turns, caller, 1, order)) for caller in "abc"]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == ["a", "c"]
+    await turns.turn("d")
