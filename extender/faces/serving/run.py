@@ -214,14 +214,11 @@ async def serve(
         asyncio.TaskGroup() as tasks,
     ):
         settings, searches = settings.over(cluster.gates), Searches()
-        extender = _extender_over(cluster, settings, catalog, searches, tracing)
-        service = extender.service
+        service = (extender := _extender_over(cluster, settings, catalog, searches, tracing)).service
         solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
         negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
-        autoscaler = replace(
-            make_autoscaler(service, negotiating, solver, settings, catalog, off_loop, cluster.budget),
-            listed_pods=extender.overview.listed_pods,
-        )
+        made = make_autoscaler(service, negotiating, solver, settings, catalog, off_loop, cluster.budget)
+        autoscaler = replace(made, listed_pods=extender.overview.listed_pods)
         _count_also(service.metrics.registry, dropped_lines, cluster.budget)
         servers = _servers(cluster, extender, autoscaler, settings, ports, tracing)
         tasks.create_task(service.background.run())
