@@ -54,6 +54,7 @@ from extender.plugins import (
     deallocate,
     immediate_claims,
     lost_claims,
+    marker,
     orphans,
     pinned_claims,
     pool_requests,
@@ -192,7 +193,7 @@ def make_extender(
     )
     asked = handle.background.asked
     disagreements = Disagreements()
-    finds = partial(_finds, asked, disagreements)
+    finds = partial(_finds, asked, disagreements, settings)
     overview = make_overview(api, state, decider, settings, finds, around=around, off_loop=off_loop)
     explanations = Explanations(overview, negotiation, settings.scheduling, suggestions(around.catalog, settings))
     for tasks in _tasks(negotiated, explanations, disagreements):
@@ -234,7 +235,7 @@ def _tasks(
     )
 
 
-def _finds(asked: Asked, disagreements: Disagreements, states: DeviceStates) -> Sequence[Find]:
+def _finds(asked: Asked, disagreements: Disagreements, settings: Settings, states: DeviceStates) -> Sequence[Find]:
     """What looks for the problems of each feature, in the order in which problems are forgotten for want of room."""
     return (
         problem_finders.unreadable,
@@ -248,6 +249,7 @@ def _finds(asked: Asked, disagreements: Disagreements, states: DeviceStates) -> 
         gang_problems.problems,
         quota_problems.problems,
         class_problems.problems,
+        *([marker.problems] if settings.scheduling.marked_pods_only else []),
     )
 
 

@@ -225,10 +225,7 @@ def not_marked(pod: Pod) -> str:
     """Why a scheduler with `managedResources` does not ask about a pod with devices; empty if it asks."""
     if pod.marker is not None or not pod.needs_devices:
         return ""
-    return (
-        f"the pod lacks the resource {MARKER}, so its scheduler chooses a node without asking dra-extender; "
-        "make the pod again while the policies of dra-extender are there"
-    )
+    return f"the pod lacks the resource {MARKER}, so its scheduler chooses a node without asking dra-extender"
 
 
 _TOLERATED: Final = (

@@ -1,6 +1,7 @@
 """A control plane with nodes and devices, on which one run follows another."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,10 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from extender.kube.api import ObjectKey, RawObject
+import httpx
+
+from extender.kube.api import ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, PODS, SLICES, TEMPLATES, Resource
 from loadtest.endtoend.objects import NAMESPACE, device_classes, unmade
 from loadtest.endtoend.plan import Site
+from loadtest.endtoend.sightings import Sightings
 from loadtest.endtoend.subjects import CALLS_PER_SECOND
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import NAMESPACES, Client, connect
@@ -49,6 +53,19 @@ class Bench:
     async def make(self, resource: Resource, objects: Iterable[RawObject]) -> None:
         """Create objects, some at a time."""
         await together(self.client.create(resource, each) for each in objects)
+
+    async def watch(self, sightings: Sightings) -> None:
+        """See pods get nodes, until cancelled."""
+        while True:
+            listing = await self.client.list(PODS, NAMESPACE)
+            for each in listing.items:
+                sightings.see(each, time.monotonic())
+            try:
+                async for event in self.client.watch(PODS, ObjectKey(NAMESPACE, ""), since=listing.revision):
+                    if event.type == "MODIFIED":
+                        sightings.see(event.object, time.monotonic())
+            except (OutcomeUnknownError, httpx.TransportError):
+                continue  # a watch that is silent for long is cut
 
     async def clear(self) -> None:
         """Delete pods, and then all that was made for them.

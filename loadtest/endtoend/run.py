@@ -9,9 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
-
-from extender.kube.api import ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from loadtest.endtoend import processor
 from loadtest.endtoend.bench import Bench, furnished, together
@@ -68,7 +66,7 @@ class Trial:
             made = with_licenses(batch(turn.workload, turn.pods, bench.nodes), controllers)
             await self._prepare(made)
             sightings = Sightings(frozenset(key_of(each).name for each in made.fitting))
-            await stack.enter_async_context(_alongside(self._watch(sightings)))
+            await stack.enter_async_context(_alongside(bench.watch(sightings)))
             began = time.monotonic()
             running = await stack.enter_async_context(subject.running(bench.plane, controllers))
             asked = {each.name: each.process for each in controllers}
@@ -102,20 +100,6 @@ class Trial:
             await self.bench.make(PODS, made.fitting)
 
     # --- while a subject runs -------------------------------------------------------------------------------
-
-    async def _watch(self, sightings: Sightings) -> None:
-        """See pods get nodes, until cancelled."""
-        client = self.bench.client
-        while True:
-            listing = await client.list(PODS, NAMESPACE)
-            for each in listing.items:
-                sightings.see(each, time.monotonic())
-            try:
-                async for event in client.watch(PODS, ObjectKey(NAMESPACE, ""), since=listing.revision):
-                    if event.type == "MODIFIED":
-                        sightings.see(event.object, time.monotonic())
-            except (OutcomeUnknownError, httpx.TransportError):
-                continue  # a watch that is silent for long is cut
 
     def _beside(self, made: Batch, sightings: Sightings) -> list[Coroutine[Any, Any, None]]:
         """What goes on while pods get nodes."""

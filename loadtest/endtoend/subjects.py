@@ -47,12 +47,12 @@ def with_extender(text: str, url: str, kubeconfig: Path) -> RawObject:
         url: of the extender.
         kubeconfig: the scheduler's own.
     """
-    return _unhurried(localize(text, url, kubeconfig))
+    return unhurried(localize(text, url, kubeconfig))
 
 
 def in_tree(kubeconfig: Path) -> RawObject:
     """The scheduler's own configuration, with its plugin for claims; every node is looked at, as with ours."""
-    return _unhurried(
+    return unhurried(
         {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -63,7 +63,8 @@ def in_tree(kubeconfig: Path) -> RawObject:
     )
 
 
-def _unhurried(config: RawObject) -> RawObject:
+def unhurried(config: RawObject) -> RawObject:
+    """A configuration whose client of the API server has a limit that nothing here reaches."""
     limits = {"qps": CALLS_PER_SECOND, "burst": CALLS_PER_SECOND}
     return config | {"clientConnection": config["clientConnection"] | limits}
 

@@ -164,3 +164,21 @@ class TestExplain:
     async def test_a_pod_that_has_its_claims_is_not_told(self) -> None:
         held = claim("b", allocated=["n/gpu-0"], at="n", users=["p"])
         assert self.LACKS not in await self.explained("ns/p", held, pod("p", "b", on="n"))
+
+
+class TestProblems:
+    """`/problems` names the pods that came past the policies."""
+
+    def causes(self, *objects: Object, settings: str = "scheduling: {markedPodsOnly: true}") -> list[tuple[str, str]]:
+        cluster = clusters.Cluster.of(node("n"), GPU, local_slice("n"), claim("a"), *objects)
+        found = cluster.extender(load(settings)).overview.found_problems()
+        return sorted((each.problem.cause, str(each.problem.key)) for each in found)
+
+    def test_pods_without_the_marker_that_have_not_started_are_named(self) -> None:
+        assert self.causes(pod("p", "a"), pinned("q", "a"), marked("r", "a"), pod("s"), pod("t", "a", on="n")) == [
+            ("unmarked", "ns/p"),
+            ("unmarked", "ns/q"),
+        ]
+
+    def test_where_the_scheduler_asks_about_all_pods_there_is_no_problem(self) -> None:
+        assert self.causes(pod("p", "a"), settings="{}") == []

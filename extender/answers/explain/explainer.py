@@ -138,8 +138,8 @@ class Explainer:
     def _explained(self, pod: Pod, nodes: Sequence[str] | None, admission: Admission) -> Explanation:
         if pod.node_name:
             return self._bound(pod)
-        if no_try := no_attempt(pod, self.schedulers) or self._not_asked(pod):
-            return _blocked(pod, no_try)
+        if no_try := self._no_try(pod):
+            return no_try
         unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
         if unknown:
             return _blocked(pod, f"node {unknown[0]} is not known{hint(unknown[0], self.snapshot.nodes)}")
@@ -178,6 +178,13 @@ class Explainer:
         if admission.unread:
             made.append(f"what the API server says of the pod can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
+
+    def _no_try(self, pod: Pod) -> Explanation | None:
+        """The explanation of a pod that no scheduler of ours asks about, whatever its nodes have."""
+        if hindrance := no_attempt(pod, self.schedulers):
+            return _blocked(pod, hindrance)
+        not_asked = self._not_asked(pod)
+        return _blocked(pod, not_asked, _MARKED_AGAIN) if not_asked else None
 
     def _not_asked(self, pod: Pod) -> str:
         """Why no scheduler asks about a pod of the cluster, although it is one of ours; empty if one asks."""
@@ -313,6 +320,9 @@ def _refused(pod: Pod, waiting: Sequence[str], admission: Admission) -> Explanat
         cause = f'{what}, and namespace {pod.namespace} has no label {ADMIN_LABEL}: "true"'
         return _blocked(pod, cause, f"kubectl label namespace {pod.namespace} {ADMIN_LABEL}=true")
     return None
+
+
+_MARKED_AGAIN: Final = "make the pod again while the policies of deploy/only-scheduler are there"
 
 
 def _blocked(pod: Pod, cause: str, advice: str = "") -> Explanation:

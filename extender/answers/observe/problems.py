@@ -56,6 +56,7 @@ CAUSES: Final = (
     "two-masters",
     "gang",
     "quota",
+    "unmarked",
     "scheduler-settings",
 )
 

@@ -38,7 +38,7 @@ POLICIES: Final[Mapping[str, Resource]] = {
 }
 """The kinds of the policies."""
 
-_SERVE: Final = ("env", "DRA_EXTENDER__SCHEDULING__MARKED_PODS_ONLY=true", *SERVE)
+SERVE_MARKED: Final = ("env", "DRA_EXTENDER__SCHEDULING__MARKED_PODS_ONLY=true", *SERVE)
 
 
 def policies() -> list[RawObject]:
@@ -97,7 +97,7 @@ async def only_scheduler(client: Client, plane: ControlPlane, *, gates: str = ""
     await grant_rights(client)
     text = CONFIGURATION.read_text()
     flags = tuple(f"{flag},{gates}" if gates and "gates" in flag else flag for flag in shipped_flags(text))
-    async with running_extender(plane, serve=_SERVE) as extender:
+    async with running_extender(plane, serve=SERVE_MARKED) as extender:
         config = localize(text, extender.url, plane.kubeconfig(SCHEDULER))
         async with scheduler(plane, config | {"podMaxBackoffSeconds": BACKOFF_SECONDS}, flags):
             yield extender
