@@ -15,7 +15,7 @@ from tests.kit.suites.binaries import SuiteBinaries
 from tests.kit.suites.running import Run, Subject
 from tests.kit.suites.words import WORDS
 from tests.upstream_suite.known import why_incomparable
-from tests.upstream_suite.results import PASSED, SKIPPED, Result, leaves, pattern, results
+from tests.upstream_suite.results import PASSED, SKIPPED, UNFINISHED, Result, leaves, pattern, results
 
 LOGS: Final = Path(__file__).parent / ".logs"
 TRIES: Final = 3
@@ -55,8 +55,8 @@ class Campaign:
         began = time.monotonic()
         found = self._once(package, subject, only, 1)
         for number in range(2, TRIES + 1):
-            for name in failing(found, self.suites.version):
-                found[name] = self._once(package, subject, pattern([name]), number).get(name, found[name])
+            for chosen in to_run_again(found, self.suites.version, only):
+                found = joined(found, self._once(package, subject, chosen, number))
         _say(f"{self.suites.version} {package or 'dra'} {subject}: {summary(found)}, {time.monotonic() - began:.0f} s")
         if not only:
             file.write_bytes(orjson.dumps({name: asdict(each) for name, each in found.items()}))
@@ -88,6 +88,22 @@ def failing(found: Mapping[str, Result], version: str) -> list[str]:
         for name, result in found.items()
         if result.outcome not in {PASSED, SKIPPED} and not why_incomparable(name, version)
     ]
+
+
+def to_run_again(found: Mapping[str, Result], version: str, only: str) -> list[str]:
+    """What runs again, as values of ``-test.run``: each test that failed, alone.
+
+    If the program ended before its tests did, as it does if the API server does not start in time, all run again.
+    """
+    if any(result.outcome == UNFINISHED for result in found.values()):
+        return [only]
+    return [pattern([name]) for name in failing(found, version)]
+
+
+def joined(found: Mapping[str, Result], later: Mapping[str, Result]) -> dict[str, Result]:
+    """The results of tests without sub-tests after a later run: what has passed stays."""
+    passed = {name: result for name, result in found.items() if result.outcome == PASSED}
+    return leaves({**found, **later, **passed})
 
 
 def read(file: Path) -> dict[str, Result]:

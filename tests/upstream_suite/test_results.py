@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.upstream_suite.campaign import failing, summary
+from tests.upstream_suite.campaign import failing, joined, summary, to_run_again
 from tests.upstream_suite.known import INCOMPARABLE, why_incomparable
 from tests.upstream_suite.page import text
 from tests.upstream_suite.results import FAILED, PASSED, SKIPPED, UNFINISHED, Result, leaves, pattern, results
@@ -44,6 +44,15 @@ def test_only_tests_without_sub_tests_count() -> None:
 def test_a_test_fails_unless_it_passes_or_is_skipped_or_says_nothing_about_us() -> None:
     names = {"a": PASSED, "b": SKIPPED, "c": FAILED, "d": UNFINISHED, f"e/{next(iter(INCOMPARABLE))}": FAILED}
     assert failing({name: Result(outcome) for name, outcome in names.items()}, "v1.37.1") == ["c", "d"]
+
+
+def test_a_program_that_ended_early_runs_again_as_a_whole_and_failed_tests_alone() -> None:
+    crashed = {"T/a": Result(PASSED), "T/b": Result(UNFINISHED), "T/c": Result(FAILED)}
+    assert to_run_again(crashed, "v1.37.1", "") == [""]
+    later = {"T/a": Result(FAILED, tries=2), "T/b/x": Result(PASSED, tries=2), "T/c": Result(FAILED, tries=2)}
+    found = joined(crashed, later)
+    assert found == {"T/a": Result(PASSED), "T/b/x": Result(PASSED, tries=2), "T/c": Result(FAILED, tries=2)}
+    assert to_run_again(found, "v1.37.1", "") == ["^(T)$/^(c)$"]
 
 
 def test_what_cannot_be_compared_has_its_reason() -> None:
