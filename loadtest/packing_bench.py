@@ -83,7 +83,7 @@ def _problem(wanted: argparse.Namespace) -> str:
         return "nothing to measure: name files with pods, or traces of ours with --own, or --results"
     if bool(wanted.pods) != bool(wanted.nodes):
         return "--nodes and files with pods belong together"
-    for option in ("strategy", "cpu_of_all_pods"):
+    for option in ("strategy", "cpu_of_pods_with_devices"):
         if getattr(wanted, option) and not wanted.pods:
             flag = f"--{option.replace('_', '-')}"
             return f"{flag} is for traces from files: nodes of our traces have CPU and memory for all pods"
@@ -103,7 +103,7 @@ def _runs(nodes: Sequence[TraceNode], traces: Sequence[Trace], wanted: argparse.
         for policy in wanted.policies:
             for seed in wanted.seeds:
                 title = f"{trace.name}, {policy}, seed {seed}"
-                settings = {"policy": policy, "cpuOfAllPods": wanted.cpu_of_all_pods}
+                settings = {"policy": policy, "cpuOfAllPods": not wanted.cpu_of_pods_with_devices}
                 scheduling = SchedulingSettings.model_validate(settings)
                 yield _told(title, run(nodes, trace, scheduling, seed, wanted.load, strategy, _progress(title)))
 
@@ -180,9 +180,9 @@ def _parser() -> argparse.ArgumentParser:
         "most CPU and memory left (LeastAllocated), or with the least (MostAllocated); default: LeastAllocated",
     )
     add(
-        "--cpu-of-all-pods",
+        "--cpu-of-pods-with-devices",
         action="store_true",
-        help="traces from files: the policy fragmentation counts the CPU of pods without devices, too",
+        help="traces from files: the policy fragmentation does not count the CPU of pods without devices",
     )
     add("--policies", type=_policies, default=list(POLICIES), help=f"default: {','.join(POLICIES)}", metavar="NAME,...")
     add("--seeds", type=_seeds, default=[42], help="default: 42", metavar="NUMBER,...")

@@ -144,7 +144,7 @@ def fake_server(sizes: dict[str, int], *, pages: bool = False) -> Iterator[int]:
 async def _client(kubeconfig: Path, *, steady: bool) -> Figures:
     """Sync, list again, and live with events for a while."""
     origin = Origin(str(kubeconfig))
-    state, pauses = ClusterState(), Pauses()
+    state, pauses = ClusterState(counts_cpu=True, cpu_of_all_pods=True), Pauses()
     watching = asyncio.create_task(pauses.watch())
     started, cpu = time.perf_counter(), time.process_time()
     async with connect(origin, random=random.random) as cluster:

@@ -25,6 +25,7 @@ from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.snapshot_edit import Relist, SnapshotEdit, read
 from extender.cluster.timeline import ChangeLog, Reach
 from extender.kube.api import Event, EventType, ObjectKey, RawObject, Version, key_of, revision, revision_of, version_of
+from extender.kube.plain_pods import PlainPod
 from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
 from extender.tools.faults import RefusedError
 
@@ -52,7 +53,7 @@ class ClusterState:
     Objects that cannot be read count as absent, and are noted in the snapshot's ``problems``.
 
     Attributes:
-        reads_all_pods: whether pods without devices are read, too: something that they request is counted.
+        reads_all_pods: whether pods without devices are read in full, too: more than their CPU is counted.
 
     Args:
         log_size: changes to keep.
@@ -74,7 +75,7 @@ class ClusterState:
         has_group_claims: bool = False,
         has_whole_pods: bool = False,
     ) -> None:
-        self.reads_all_pods = (counts_cpu and cpu_of_all_pods) or counts_resources or has_whole_pods
+        self.reads_all_pods = counts_resources or has_whole_pods
         self._snapshot = EMPTY._replace(
             requested=Map() if counts_cpu else None,
             others=Map() if counts_cpu and cpu_of_all_pods else None,
@@ -177,6 +178,14 @@ class ClusterState:
         if self._snapshot.keeping and event.resource == PODS:
             self._end_shown_nomination(event.object["metadata"].get("uid", ""))
         self.bookmark(event.resource, revision_of(event.object))
+
+    def count_pod(self, pod: PlainPod) -> None:
+        """Take in an event of a pod that uses no devices."""
+        self._versions[PODS.kind].pop(pod.key, None)
+        edit = SnapshotEdit(self._snapshot)
+        edit.count_pod(self._kinds[PODS.kind], pod)
+        self._commit(edit)
+        self.bookmark(PODS, pod.revision)
 
     def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
         """Take in a list of all objects of a kind; the kind is synced then. False if the list is too old."""

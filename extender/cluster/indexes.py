@@ -3,6 +3,7 @@
 Maps of maps lead from a key to what belongs to it, by uid or name; an empty entry is left out.
 """
 
+import sys
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -43,6 +44,11 @@ def with_cpu(requested: Map[str, int] | None, node: str, cpu: int) -> Map[str, i
         return requested
     total = requested.get(node, 0) + cpu
     return requested.set(node, total) if total else requested.delete(node)
+
+
+def counted_cpu(node: str, cpu: int, *, is_finished: bool) -> tuple[str, int] | None:
+    """What counts of a pod without devices: its node and its CPU; None if it takes nothing of a node."""
+    return None if is_finished or not node or not cpu else (sys.intern(node), cpu)
 
 
 NO_SPEC: Final = ClaimSpec()

@@ -22,13 +22,14 @@ from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import TooManyRequestsError, Transport
 from extender.kube.discovery import NotServedError, discover, server_version
-from extender.kube.encoding import RELEVANCE
 from extender.kube.permissions import WRITES, Permission, denied, needed, to_list
+from extender.kube.plain_pods import PlainPod
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import RESOURCES, Resource
 from extender.kube.watch import (
     Bookmark,
     BrokenWatchError,
+    Change,
     ListAgainError,
     ListedObject,
     ListEnd,
@@ -195,7 +196,10 @@ class Follower:
                     async for signal in signals:
                         if isinstance(signal, ListedObject):
                             relist = relist or self._cache.relist(self.resource)
-                            relist.add(key_of(signal.object), signal.object)
+                            if isinstance(signal.object, PlainPod):
+                                relist.count_pod(signal.object)
+                            else:
+                                relist.add(key_of(signal.object), signal.object)
                         elif isinstance(signal, ListEnd):
                             self._take_list(relist or self._cache.relist(self.resource), signal.at)
                             relist = None
@@ -219,10 +223,14 @@ class Follower:
         self._passed(at)
         self._tell_problems()
 
-    def _take_change(self, signal: Event | Bookmark) -> None:
+    def _take_change(self, signal: Change | Bookmark) -> None:
         # A list is no success yet: if no watch can go on from it, lists would follow each other without a pause.
         self._failures = 0
-        if isinstance(signal, Event):
+        if isinstance(signal, PlainPod):
+            self._cache.count_pod(signal)
+            self.events += 1
+            self._passed(signal.revision)
+        elif isinstance(signal, Event):
             self._cache.apply(signal)
             self.events += 1
             self._passed(revision_of(signal.object))
@@ -355,7 +363,7 @@ class LiveCluster:
             random=self._random,
             timing=self._timing.watch,
             off_loop=self._off_loop,
-            relevance={} if cache.reads_all_pods else RELEVANCE,
+            decodes_all=cache.reads_all_pods,
             budget=self._budget,
         )
         self.followers = tuple(

@@ -4,7 +4,7 @@ For a what-if, make a fork with `with_claim`, `without_claim` and so on: indexes
 runs the same code as the live cluster.
 """
 
-import sys
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from extender.cluster.indexes import (
     KeptIndex,
     NodeRequests,
     PlacedPods,
+    counted_cpu,
     put,
     removed,
     with_cpu,
@@ -279,12 +280,31 @@ class Snapshot(NamedTuple):
         if self.placed is not None:
             base = base._replace(placed=self.placed.with_pod(pod))
         base = base if pod.gang is None else base._replace(gangs=base.gangs.with_pod(pod))
-        if base.others is None or not pod.node_name or not pod.cpu or pod.is_finished:
-            return base
-        return base._replace(
-            requested=with_cpu(base.requested, pod.node_name, pod.cpu),
-            others=base.others.set(pod.key, (sys.intern(pod.node_name), pod.cpu)),
-        )
+        return base._counting(pod.key, counted_cpu(pod.node_name, pod.cpu, is_finished=pod.is_finished))
+
+    def with_counted(self, key: ObjectKey, counted: tuple[str, int] | None) -> "Snapshot":
+        """With the node and the CPU of a pod without devices, if that is counted; None: nothing of the pod counts."""
+        if self._other(key) == counted:
+            return self
+        return self.without_pod(key)._counting(key, counted)
+
+    def _counting(self, key: ObjectKey, counted: tuple[str, int] | None) -> "Snapshot":
+        if self.others is None or counted is None:
+            return self
+        return self._replace(requested=with_cpu(self.requested, *counted), others=self.others.set(key, counted))
+
+    def with_all_counted(self, others: Map[ObjectKey, tuple[str, int]]) -> "Snapshot":
+        """With these pods without devices in place of all others, if their CPU is counted."""
+        if self.others is None or self.requested is None:
+            return self
+        moved: Counter[str] = Counter()
+        for sign, pods in ((-1, self.others), (1, others)):
+            for node, cpu in pods.values():
+                moved[node] += sign * cpu
+        requested: Map[str, int] | None = self.requested
+        for node, cpu in moved.items():
+            requested = with_cpu(requested, node, cpu)
+        return self._replace(requested=requested, others=others)
 
     def without_pod(self, key: ObjectKey) -> "Snapshot":
         """With a pod removed, if it exists; its claims stay."""

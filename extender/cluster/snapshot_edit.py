@@ -8,12 +8,18 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from immutables import Map, MapMutation
+
 from allocator import InvalidObjectError
+from extender.cluster.indexes import counted_cpu
 from extender.cluster.kinds import Topic, WatchedKind
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
+from extender.cluster.resources import cpu_request
 from extender.cluster.snapshot import Snapshot, Unreadable, same_devices
 from extender.kube.api import ObjectKey, RawObject, Version, version_of
+from extender.kube.plain_pods import PlainPod
+from extender.kube.resources import PODS
 
 
 def dated(new: ClaimObject, old: ClaimObject | None, *, listed: bool) -> ClaimObject:
@@ -100,6 +106,14 @@ class SnapshotEdit:
         self._follow_claim(before, old, None)
         self._follow_cpu(before, key)
 
+    def count_pod(self, kind: WatchedKind[Any], pod: PlainPod) -> None:
+        """Count a pod without devices; ``kind``: that of pods."""
+        before, key = self.snapshot, pod.key
+        if key in before.pods or key in before.gangs.places or (kind.resource.kind, key) in before.problems:
+            self.drop(kind, key)
+        self.snapshot = self.snapshot.with_counted(key, _counted(pod, before))
+        self._follow_cpu(before, key)
+
     def _follow_cpu(self, before: Snapshot, key: ObjectKey) -> None:
         """After an event of a pod: record the nodes whose pods request more or less CPU."""
         old, new = before.requested, self.snapshot.requested
@@ -107,11 +121,24 @@ class SnapshotEdit:
             nodes = {each.node_of(key) for each in (before, self.snapshot)}
             self.touch((Topic.CPU, node) for node in nodes if old.get(node) != new.get(node))
 
+    def touch_cpu(self, before: Map[str, int] | None) -> None:
+        """After a list of pods: record the nodes whose pods request more or less CPU than before."""
+        after = self.snapshot.requested
+        if before is not None and after is not None:
+            self.touch((Topic.CPU, node) for node in {*before, *after} if before.get(node) != after.get(node))
+
     def _follow_claim(self, before: Snapshot, old: object, new: object) -> None:
         """After an event of a claim: end its assumed allocation, and record the pools whose use has changed."""
         for uid in {each.claim.uid for each in (old, new) if isinstance(each, ClaimObject)}:
             self.snapshot = self.snapshot.without_ended(uid)
             self.touch((Topic.POOL, pool) for pool in self.snapshot.moved_pools(uid, before))
+
+
+def _counted(pod: PlainPod, snapshot: Snapshot) -> tuple[str, int] | None:
+    """What a snapshot counts of a pod without devices."""
+    if snapshot.others is None or pod.is_over or not pod.node_name:
+        return None
+    return counted_cpu(pod.node_name, cpu_request(pod.spec), is_finished=False)
 
 
 def _key_of_uid(snapshot: Snapshot, new: object) -> ObjectKey | None:
@@ -138,10 +165,16 @@ class Relist:
     before: Snapshot
     _same: set[ObjectKey] = field(default_factory=set)
     _new: dict[ObjectKey, tuple[Version | None, object]] = field(default_factory=dict)
+    _others: "MapMutation[ObjectKey, tuple[str, int]]" = field(default_factory=Map[ObjectKey, tuple[str, int]]().mutate)
     _ahead: SnapshotEdit = field(init=False)
 
     def __post_init__(self) -> None:
-        self._ahead = SnapshotEdit(self.before)
+        self._ahead = SnapshotEdit(self.before.with_all_counted(Map()) if self._counts_others else self.before)
+
+    @property
+    def _counts_others(self) -> bool:
+        """Whether pods without devices are listed and counted."""
+        return self.before.others is not None and self.kind.resource == PODS
 
     def add(self, key: ObjectKey, obj: RawObject) -> None:
         """Add an object of the list."""
@@ -154,16 +187,29 @@ class Relist:
             self._new[key] = version, value
             self._ahead.put(self.kind, key, value, listed=True)
 
+    def count_pod(self, pod: PlainPod) -> None:
+        """Add a pod without devices."""
+        counted = _counted(pod, self.before)
+        if counted is not None:
+            self._others[pod.key] = counted
+
     def apply_to(self, edit: SnapshotEdit) -> None:
         """Make the listed objects the only ones of the kind."""
+        requested = edit.snapshot.requested
         if self.kind.is_same(self.before, edit.snapshot):
             edit.take_over(self.kind, self._ahead)
         else:
+            if self._counts_others:
+                edit.snapshot = edit.snapshot.with_all_counted(Map())
             for key, (_, value) in self._new.items():
                 edit.put(self.kind, key, value, listed=True)
         unreadable = [key for of, key in edit.snapshot.problems if of == self.kind.resource.kind]
         for key in {*self.kind.keys(edit.snapshot), *unreadable} - self._same - self._new.keys():
             edit.drop(self.kind, key)
+        if self._counts_others:
+            self._others.update(edit.snapshot.others or {})
+            edit.snapshot = edit.snapshot.with_all_counted(self._others.finish())
+            edit.touch_cpu(requested)
 
     @property
     def versions(self) -> Iterable[tuple[ObjectKey, Version]]:

@@ -399,7 +399,7 @@ class SchedulingSettings(Section):
         description="What pods ask for, for the policy fragmentation; empty: it is learned from pods.",
     )
     cpu_of_all_pods: bool = Field(
-        default=False, description="Read all pods, so that fragmentation knows the CPU of pods without devices, too."
+        default=True, description="Count the CPU of pods without devices, too, for the policy fragmentation."
     )
     deadline_seconds: float = Field(
         default=4.0, description="Time for one verb; less than the scheduler's httpTimeout (5 s by default).", gt=0

@@ -238,6 +238,36 @@ def score_by_cpu(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Sol
     return list(map(informed.policy.scores(merits).get, verdicts.codes, repeat(0)))
 
 
+_EQUAL_BEFORE: Final = 16
+"""After this number of pods in a row for which all nodes score equally, few pods are scored."""
+
+_ONE_IN: Final = 32
+"""Of so many pods one is scored then."""
+
+
+class WorthOfCpuScores:
+    """Whether it is worth scoring nodes for pods without devices.
+
+    It is not where nodes have CPU in plenty: then such a pod takes nothing from pods with devices, and all nodes score
+    equally. Scores for thousands of nodes take milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._equal = 0
+        self._passed = 0
+
+    def is_due(self, pod: Pod, names: Collection[str]) -> bool:
+        """Whether to score these nodes for a pod. Call this once for a pod."""
+        if not pod.cpu or len(names) < 2:
+            return False
+        self._passed += 1
+        return self._equal < _EQUAL_BEFORE or self._passed % _ONE_IN == 0
+
+    def note(self, scores: Collection[int]) -> None:
+        """Note the scores of all nodes for a pod."""
+        self._equal = self._equal + 1 if len({*scores}) < 2 else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The pod as filter was given it, and the merits of its nodes.

@@ -25,7 +25,7 @@ from extender.framework.handle import Handle
 from extender.framework.metrics import Metrics
 from extender.framework.open_pods import MOST_SECONDS, OpenPods
 from extender.framework.pods.claims_to_come import Foreseen
-from extender.framework.ranking import Decision, DecisionStore, Merits, score_by_cpu, score_nodes
+from extender.framework.ranking import Decision, DecisionStore, Merits, WorthOfCpuScores, score_by_cpu, score_nodes
 from extender.framework.victims import Victims
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.kube.api import ObjectKey
@@ -74,6 +74,7 @@ class Service:
         self._verbs = verbs
         self._off_loop = off_loop
         self._decisions = DecisionStore()
+        self._worth_of_cpu_scores = WorthOfCpuScores()
         self._open_pods = OpenPods(
             self.state, self.binder.decided, self.binder.node_of, partial(policy_of, default=self.solver.policy)
         )
@@ -233,10 +234,13 @@ class Service:
     async def _scores_without_devices(self, args: FilterArgs) -> Sequence[int]:
         """Scores for a pod without devices: its CPU may keep other pods from devices."""
         snapshot, solver = self.state.snapshot, self.solver
-        if not solver.policy.weighs_leftover or snapshot.others is None or self.not_ready:
+        is_known = solver.policy.weighs_leftover and snapshot.others is not None and not self.not_ready
+        if not is_known or not self._worth_of_cpu_scores.is_due(args.pod, args.names):
             return [0] * len(args.names)
         call = partial(score_by_cpu, args.pod, args.names, snapshot, self._for_call(), self._decider)
-        return await self._off_loop(call)
+        scores = await self._off_loop(call)
+        self._worth_of_cpu_scores.note(scores)
+        return scores
 
     async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
         """Whom to evict, per node that this makes room on.

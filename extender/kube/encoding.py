@@ -1,16 +1,10 @@
-"""API objects to and from JSON: fast for common objects, and complete for all that an API server accepts.
+"""API objects to and from JSON: fast for common objects, and complete for all that an API server accepts."""
 
-Most pods of a cluster use no devices. Objects that certainly do not matter are told by their bytes, and not decoded.
-"""
-
-import re
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
 
 from allocator.tools import jsontext
-from extender.kube.resources import PODS
 from extender.tools.offload import Offload
 
 _OPAQUE: Final = b'"parameters":'
@@ -98,34 +92,3 @@ def _fragment(value: object) -> orjson.Fragment:
     if isinstance(value, jsontext.Verbatim):
         return orjson.Fragment(value.text.encode(errors="backslashreplace"))
     raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-_EVENT: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:ADDED|MODIFIED|DELETED)"')
-_RESOURCE_WITH_DOMAIN: Final = re.compile(rb'"(?:limits|requests)"\s*:\s*\{[^}]*/')
-_REVISION: Final = re.compile(rb'"resourceVersion"\s*:\s*"(\d{1,20})"')
-
-Relevance = Callable[[bytes], bool]
-"""Whether an object may matter, by its JSON; False only if it certainly does not."""
-
-
-def pod_may_need_devices(pod: bytes) -> bool:
-    """Whether a pod's JSON has claims or a PodGroup, or requests a resource whose name has a domain.
-
-    Extended resources have such names, and a PodGroup counts all its pods.
-
-    JSON inside a string, as in annotations, has escaped quotes and does not match.
-    """
-    is_named = b'"resourceClaims"' in pod or b'"schedulingGroup"' in pod
-    return is_named or _RESOURCE_WITH_DOMAIN.search(pod) is not None
-
-
-RELEVANCE: Final[Mapping[str, Relevance]] = {PODS.kind: pod_may_need_devices}
-"""The kinds with objects that need not be decoded. All objects of other kinds matter."""
-
-
-def passed_revision(line: bytes, may_matter: Relevance) -> int:
-    """The revision of a watch event whose object does not matter; 0 if the event must be decoded."""
-    if _EVENT.match(line) is None or may_matter(line):
-        return 0
-    found = _REVISION.search(line)
-    return int(found[1]) if found else 0

@@ -42,7 +42,7 @@ from extender.kube.connection.transport import (
     succeeded,
 )
 from extender.kube.discovery import Served, discover
-from extender.kube.encoding import Relevance, dumps, loads, loads_aside
+from extender.kube.encoding import dumps, loads, loads_aside
 from extender.kube.resources import PODS, Resource
 from extender.tools.offload import Offload, at_once, in_thread
 
@@ -94,34 +94,24 @@ class ListPage:
     revision: int
     token: str
 
-    async def objects(
-        self, may_matter: Relevance | None, off_loop: Offload, room: RoomFor = no_room
-    ) -> AsyncGenerator[RawObject, None]:
-        """The objects that may matter, each decoded when it is asked for.
+    async def decoded(self, item: bytes, off_loop: Offload) -> RawObject:
+        """The object of an item.
 
         Args:
-            may_matter: by the JSON of an object; None: all of them do.
+            item: JSON of the object.
             off_loop: where objects are decoded that take long.
-            room: for the memory of one object, which is given back when the next one is asked for.
 
         Raises:
-            OutcomeUnknownError: an item is no object.
+            OutcomeUnknownError: the item is no object.
         """
-        for item in self.items:
-            text = bytes(item)
-            if may_matter is None or may_matter(text):
-                async with room(text):
-                    # An API server leaves apiVersion and kind out of the items of a list.
-                    yield {**self.kind, **await self._decoded(text, off_loop)}
-
-    async def _decoded(self, item: bytes, off_loop: Offload) -> RawObject:
         try:
             obj = await loads_aside(item, off_loop)
         except orjson.JSONDecodeError as error:
             raise OutcomeUnknownError(str(self.request), f"{_NO_LIST}: {error}") from error
         if not isinstance(obj, dict):
             raise OutcomeUnknownError(str(self.request), _NO_LIST)
-        return obj
+        # An API server leaves apiVersion and kind out of the items of a list.
+        return {**self.kind, **obj}
 
 
 class PageReader(Protocol):
@@ -183,7 +173,7 @@ async def _list_once(reader: PageReader, resource: Resource) -> Listing:
     at = 0
     async with aclosing(pages(reader, resource)) as read:
         async for page in read:
-            items += [obj async for obj in page.objects(None, at_once)]
+            items += [await page.decoded(bytes(item), at_once) for item in page.items]
             at = page.revision
     return Listing(tuple(items), at)
 

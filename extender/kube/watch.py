@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -22,9 +22,10 @@ from extender.kube.connection.transport import (
     TransportError,
     decoded,
 )
-from extender.kube.encoding import RELEVANCE, Relevance, loads_aside, passed_revision
+from extender.kube.encoding import loads_aside
+from extender.kube.plain_pods import PlainPod, plain_pod, plain_pod_of_event
 from extender.kube.remote import RemoteApi, RoomFor, no_room, pages
-from extender.kube.resources import Resource
+from extender.kube.resources import PODS, Resource
 from extender.tools.intake import Budget, Source, json_weight
 from extender.tools.offload import Offload, in_thread, waited_for
 
@@ -67,7 +68,7 @@ class _NoStreamingListsError(Exception):
 class ListedObject:
     """An object of a list whose end has not come yet."""
 
-    object: RawObject
+    object: RawObject | PlainPod
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,10 @@ class Bookmark:
     ends_list: bool = False
 
 
-Signal: TypeAlias = ListedObject | ListEnd | Event | Bookmark
+Change: TypeAlias = Event | PlainPod
+"""What has happened to one object. Of a pod that uses no devices, only what counts is read."""
+
+Signal: TypeAlias = ListedObject | ListEnd | Change | Bookmark
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class WatchSource:
     Args:
         lists_at_once: how many lists may be read at a time; bounds the memory for lists that are not decoded yet.
         off_loop: where objects are decoded that take long.
-        relevance: by kind, which objects are decoded; those of other kinds all are.
+        decodes_all: pods that use no devices are decoded, too.
         budget: for the memory of objects.
     """
 
@@ -128,7 +132,7 @@ class WatchSource:
         timing: WatchTiming = WatchTiming(),
         lists_at_once: int = 2,
         off_loop: Offload = in_thread,
-        relevance: Mapping[str, Relevance] = RELEVANCE,
+        decodes_all: bool = False,
         budget: Budget | None = None,
     ) -> None:
         self.api = api
@@ -138,7 +142,7 @@ class WatchSource:
         self._long = asyncio.Lock()
         self._streams_lists = True
         self._off_loop = waited_for(off_loop)
-        self._relevance = relevance
+        self._decodes_all = decodes_all
         self._budget = budget or Budget()
 
     async def signals(self, resource: Resource, since: int | None) -> AsyncGenerator[Signal, None]:
@@ -172,14 +176,19 @@ class WatchSource:
 
     async def _paged(self, resource: Resource) -> AsyncGenerator[Signal, None]:
         """A list in pages."""
-        may_matter = self._relevance.get(resource.kind)
+        of_plain_pods = self._of_plain_pods(resource)
         at = 0
         async with self._gate, aclosing(pages(self.api, resource)) as read:
             async for page in read:
                 at = page.revision
-                async with aclosing(page.objects(may_matter, self._off_loop, self._room)) as objects:
-                    async for obj in objects:
-                        yield ListedObject(obj)
+                for item in page.items:
+                    plain = plain_pod(item) if of_plain_pods else None
+                    if plain is not None:
+                        yield ListedObject(plain)
+                        continue
+                    text = bytes(item)
+                    async with self._room(text):
+                        yield ListedObject(await page.decoded(text, self._off_loop))
         yield ListEnd(at)
 
     async def _watched(self, resource: Resource, since: int) -> AsyncGenerator[Signal, None]:
@@ -187,27 +196,29 @@ class WatchSource:
         timing = self._timing
         seconds = timing.shortest + (timing.longest - timing.shortest) * self._random()
         query = {"resourceVersion": str(since), "timeoutSeconds": str(int(seconds))}
-        newest, may_matter = since, self._relevance.get(resource.kind)
+        newest, of_plain_pods = since, self._of_plain_pods(resource)
         async with aclosing(self._lines(resource, query)) as lines:
             async for line in lines:
+                plain = plain_pod_of_event(line) if of_plain_pods else None
+                if plain is not None:
+                    newest = _later(plain.revision, newest)
+                    yield plain
+                    continue
                 if len(line) > _LONG_BYTES:
                     async with self._room_for_long(line):
-                        signal, newest = await self._next(resource, line, may_matter, newest)
+                        signal, newest = await self._next(resource, line, newest)
                         yield signal
                 else:
-                    signal, newest = await self._next(resource, line, may_matter, newest)
+                    signal, newest = await self._next(resource, line, newest)
                     yield signal
                 del signal  # the next event may be long in coming
 
-    async def _next(
-        self, resource: Resource, line: bytes, may_matter: Relevance | None, newest: int
-    ) -> tuple[Event | Bookmark, int]:
+    async def _next(self, resource: Resource, line: bytes, newest: int) -> tuple[Event | Bookmark, int]:
         """What a line of a watch tells, and the newest revision so far."""
-        signal = await _signal(resource, line, may_matter, self._off_loop)
-        at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
-        if isinstance(signal, Event) and 0 < at < newest:
-            raise ListAgainError(f"an event of revision {at}, though {newest} was seen")
-        return signal, max(newest, at)
+        signal = await _signal(resource, line, self._off_loop)
+        if isinstance(signal, Event):
+            return signal, _later(revision_of(signal.object), newest)
+        return signal, max(newest, signal.at)
 
     async def _streamed(self, resource: Resource) -> AsyncGenerator[Signal, None]:
         """The list at the start of a watch; the rest of the watch is not read.
@@ -227,7 +238,12 @@ class WatchSource:
                 aclosing(self._lines(resource, query)) as lines,
                 aclosing(
                     _until_listed(
-                        resource, lines, deadline, self._relevance.get(resource.kind), self._off_loop, self._room
+                        resource,
+                        lines,
+                        deadline,
+                        self._off_loop,
+                        self._room,
+                        of_plain_pods=self._of_plain_pods(resource),
                     )
                 ) as signals,
             ):
@@ -240,6 +256,10 @@ class WatchSource:
             if error.status in _UNKNOWN_OPTION:
                 raise _NoStreamingListsError from error
             raise
+
+    def _of_plain_pods(self, resource: Resource) -> bool:
+        """Whether only what counts is read of pods that use no devices."""
+        return resource == PODS and not self._decodes_all
 
     def _room(self, text: bytes) -> AbstractAsyncContextManager[None]:
         """Room for the memory of an object, while it is decoded and taken in; short ones need none."""
@@ -326,9 +346,10 @@ async def _until_listed(
     resource: Resource,
     lines: AsyncIterator[bytes],
     deadline: float,
-    may_matter: Relevance | None,
     off_loop: Offload,
     room: RoomFor,
+    *,
+    of_plain_pods: bool,
 ) -> AsyncGenerator[Signal, None]:
     """The list at the start of a stream, then the changes that came before the end of the list."""
     clock = asyncio.get_running_loop().time
@@ -336,12 +357,16 @@ async def _until_listed(
     async for line in lines:
         if clock() > deadline:
             raise _SilentError("no end in time")
-        if not changes and line.startswith(_ADDED):
-            if may_matter is None or may_matter(line):
-                async with room(line):
-                    yield ListedObject((await _event(line, off_loop))[1])
+        is_listed = not changes and line.startswith(_ADDED)
+        plain = plain_pod_of_event(line) if of_plain_pods else None
+        if is_listed and plain is not None:
+            yield ListedObject(plain)
             continue
-        signal = await _signal(resource, line, may_matter, off_loop)
+        if is_listed:
+            async with room(line):
+                yield ListedObject((await _event(line, off_loop))[1])
+            continue
+        signal = plain or await _signal(resource, line, off_loop)
         if isinstance(signal, Bookmark) and signal.ends_list and signal.at:
             yield ListEnd(signal.at)
             for change in changes:
@@ -351,11 +376,15 @@ async def _until_listed(
     raise BrokenWatchError("the stream ended before its list did")
 
 
-async def _signal(resource: Resource, line: bytes, may_matter: Relevance | None, off_loop: Offload) -> Event | Bookmark:
+def _later(at: int, newest: int) -> int:
+    """The newest revision, after an event of some revision; 0: it is not known."""
+    if 0 < at < newest:
+        raise ListAgainError(f"an event of revision {at}, though {newest} was seen")
+    return max(newest, at)
+
+
+async def _signal(resource: Resource, line: bytes, off_loop: Offload) -> Event | Bookmark:
     """The event or bookmark of one line of a watch."""
-    passed = passed_revision(line, may_matter) if may_matter is not None else 0
-    if passed:
-        return Bookmark(passed)
     kind, obj = await _event(line, off_loop)
     if kind in _EVENT_TYPES:
         return Event(_EVENT_TYPES[kind], resource, obj)

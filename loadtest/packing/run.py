@@ -98,7 +98,8 @@ def run(
         seconds = time.process_time() - began
     placed = [bool(placement.node) for placement in placements]
     percent = allocated([shape.asked for shape in shapes], placed, whole * WHOLE)
-    policy = f"{scheduling.policy}, CPU of all pods" if scheduling.cpu_of_all_pods else scheduling.policy
+    is_whole = scheduling.cpu_of_all_pods or not scheduling.counts_cpu
+    policy = scheduling.policy if is_whole else f"{scheduling.policy}, CPU of pods with devices"
     return Run(trace.name, policy, seed, percent, len(shapes), sum(placed), seconds, strategy=strategy)
 
 

@@ -144,14 +144,16 @@ def test_json_has_one_object_for_each_run(files: tuple[Path, Path], capsys: pyte
     assert (found["in_use"], found["bound"]) == (None, None)
 
 
-def test_run_says_that_the_cpu_of_all_pods_counts(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_says_that_the_cpu_of_pods_without_devices_does_not_count(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["--nodes", str(files[0]), "--policies", "fragmentation", "--output", "json", str(files[1])]
     names = []
-    for each in ([], ["--cpu-of-all-pods"]):
+    for each in ([], ["--cpu-of-pods-with-devices"]):
         assert main([*arguments, *each]) == 0
         (found,) = json.loads(capsys.readouterr().out)
         names.append(found["policy"])
-    assert names == ["fragmentation", "fragmentation, CPU of all pods"]
+    assert names == ["fragmentation", "fragmentation, CPU of pods with devices"]
 
 
 @pytest.mark.parametrize(

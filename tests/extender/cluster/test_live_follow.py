@@ -51,6 +51,38 @@ def test_all_kinds_are_synced_and_stay_so() -> None:
     assert [len(state.snapshot.nodes), len(state.snapshot.pods)] == [1, 1]
 
 
+def requested(state: ClusterState) -> int:
+    """The CPU that pods request of node "n"."""
+    found = state.snapshot.requested
+    return 0 if found is None else found.get("n", 0)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_the_cpu_of_pods_without_devices_is_followed(*, streams: bool) -> None:
+    def running(name: str, phase: str) -> RawObject:
+        raw = make_pod(name, claims=name == "gpu")
+        return raw | {"spec": raw["spec"] | {"nodeName": "n"}, "status": {"phase": phase}}
+
+    async def main() -> list[int]:
+        fake, state = FakeApi(streams_lists=streams), ClusterState(counts_cpu=True, cpu_of_all_pods=True)
+        for name in ("gpu", "plain", "other"):
+            fake.put(PODS, running(name, "Running"))
+        found: list[int] = []
+        async with following(fake, state):
+            await elapse(1)
+            found.append(requested(state))
+            fake.put(PODS, running("plain", "Succeeded"))
+            fake.put(PODS, running("late", "Pending"))
+            await elapse(1)
+            found.append(requested(state))
+            fake.delete(PODS, default("other"))
+            fake.delete(PODS, default("gpu"))
+            await elapse(1)
+            return [*found, requested(state)]
+
+    assert run(main()) == [3000, 3000, 1000]
+
+
 def test_a_watch_that_ends_in_time_goes_on_where_it_was() -> None:
     async def main() -> tuple[RecordingState, list[HttpRequest]]:
         fake, state = FakeApi(), RecordingState()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,9 @@ from allocator.tools import Fields
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import SpecCache
 from extender.cluster.objects.pods import Pod, parse_counted_pod, parse_pod, parse_waiting_pod
+from extender.cluster.resources import cpu_request
 from extender.kube.api import ObjectKey, RawObject
+from extender.kube.plain_pods import PlainPod, plain_pod, plain_pod_of_event
 from extender.kube.resources import CLAIMS
 from tests.kit.clusters import Object, claim, pod, request
 
@@ -115,6 +118,87 @@ def test_pod_without_metadata_or_spec_is_read_in_full(field: str) -> None:
 def test_pod_that_a_scheduler_asks_about_has_the_identity_of_the_full_reading(metadata: Object) -> None:
     asked = {**pod("p"), "metadata": metadata}
     assert outcome(parse_waiting_pod, asked, waiting) == outcome(parse_pod, asked, waiting)
+
+
+# What is read of the JSON of a pod without devices, which is not decoded.
+
+
+MISLEADING = st.dictionaries(
+    st.sampled_from(["nodeName", "phase", "spec", "resourceClaims", "requests", "name", '"nodeName":"n"']),
+    st.recursive(
+        st.sampled_from(["n", "Failed", None, 7, '{"spec":{"resourceClaims":[{}]}}', '"', "\\"]),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["spec", "status"]), inner),
+        max_leaves=4,
+    ),
+    max_size=3,
+)
+"""Fields by the names of fields that count, where they do not count."""
+
+
+@given(SPECS, ANNOTATIONS, PHASES, MISLEADING, st.booleans())
+def test_what_is_read_of_the_json_of_a_pod_is_what_the_full_reading_says(
+    spec: Object, annotations: Object, phase: str, misleading: Object, indented: bool
+) -> None:
+    made = pod("p")
+    metadata = {"labels": misleading, **made["metadata"], "annotations": annotations, "resourceVersion": "7"}
+    read = {
+        "kind": "Pod",
+        "metadata": metadata | {"managedFields": [misleading]},
+        "spec": {"volumes": [misleading], **spec, "affinity": misleading},
+        "status": {"containerStatuses": [misleading], "phase": phase},
+    }
+    text = orjson.dumps(read, option=orjson.OPT_INDENT_2 if indented else None)
+    found = plain_pod(text)
+    if found is None:
+        assert not is_usual(spec)
+    else:
+        expected = outcome(parse_counted_pod, read, by_event)
+        assert (found.key, found.node_name, found.is_over, cpu_request(found.spec)) == expected
+        assert found.revision == 7
+
+
+def by_event(found: Pod) -> tuple[object, ...]:
+    """What counts of a pod that uses no devices."""
+    assert not found.needs_devices
+    assert not found.pod_group
+    return found.key, found.node_name, found.is_finished, found.cpu
+
+
+def is_usual(spec: Object) -> bool:
+    """Whether a pod uses no devices, and has amounts as an API server writes them."""
+    each = [*spec["containers"], *spec.get("initContainers", ())]
+    found = [amounts for container in each for amounts in container.get("resources", {}).values()]
+    others = [spec.get("overhead", {}), *spec.get("resources", {}).values()]
+    are_texts = all(isinstance(amount, str) for amounts in [*found, *others] for amount in amounts.values())
+    names = {name for amounts in found for name in amounts}
+    return are_texts and not any("/" in name for name in names) and not {"resourceClaims", "schedulingGroup"} & {*spec}
+
+
+SOME: Object = {"metadata": {"name": "p", "namespace": "ns", "resourceVersion": "7"}, "spec": {"nodeName": "n"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "is_over"),
+    [("ADDED", "Running", False), ("MODIFIED", "Failed", True), ("DELETED", "Running", True)],
+)
+def test_an_event_of_a_pod_without_devices_says_whether_the_pod_is_over(kind: str, phase: str, is_over: bool) -> None:
+    line = orjson.dumps({"type": kind, "object": SOME | {"status": {"phase": phase}}})
+    assert plain_pod_of_event(line) == PlainPod(ObjectKey("ns", "p"), 7, "n", is_over, {"nodeName": "n"})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"17"}}}', id="bookmark"),
+        pytest.param(b'{"type":"ERROR","object":{"code":410}}', id="error"),
+        pytest.param(orjson.dumps({"type": "ADDED", "object": SOME})[:-1], id="cut"),
+        pytest.param(orjson.dumps({"type": "ADDED", "object": SOME | {"status": 7}}), id="a status that is a number"),
+        pytest.param(orjson.dumps({"type": "ADDED", "object": SOME | {"metadata": {"name": "p"}}}), id="no revision"),
+        pytest.param(b'{"type":"ADDED","object":{"deep":' + b"[" * 10_000 + b"]" * 10_000 + b"}}", id="deep"),
+    ],
+)
+def test_an_event_that_is_not_of_a_usual_pod_has_to_be_decoded(line: bytes) -> None:
+    assert plain_pod_of_event(line) is None
 
 
 # Specs of claims: read once for all claims that say the same.

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +29,8 @@ from extender.cluster.objects.pods import parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import Event, EventType, ObjectKey, RawObject, key_of
 from extender.kube.claim_rules import FINALIZER
-from extender.kube.resources import CLAIMS, RESOURCES, TEMPLATES, Resource
+from extender.kube.plain_pods import plain_pod, plain_pod_of_event
+from extender.kube.resources import CLAIMS, PODS, RESOURCES, TEMPLATES, Resource
 from tests.extender.cluster.writes.scenes import ALLOCATE, PROTECT, Scene
 from tests.extender.cluster.writes.scenes import READ as READ_CALL
 from tests.kit.clusters import (
@@ -219,6 +221,47 @@ def test_a_list_that_comes_bit_by_bit_is_that_list_whatever_happens_meanwhile(
     assert quick.replace(resource, objects, 1000)
     assert picture(slow.snapshot) == picture(quick.snapshot)
     assert set(slow.snapshot.assumed) == set(quick.snapshot.assumed)
+
+
+@given(histories(), histories(since=100))
+def test_pods_without_devices_count_the_same_however_little_is_read_of_them(before: History, after: History) -> None:
+    decoded, skimmed = (ClusterState(counts_cpu=True, cpu_of_all_pods=True) for _ in range(2))
+    first = skimmed.snapshot
+    for event in before.events:
+        decoded.apply(event)
+        plain = plain_pod_of_event(orjson.dumps({"type": event.type.value, "object": event.object}))
+        if event.resource == PODS and plain is not None:
+            skimmed.count_pod(plain)
+        else:
+            skimmed.apply(event)
+    assert picture(skimmed.snapshot) == picture(decoded.snapshot)
+    pods = [raw for (kind, _), raw in after.there.items() if kind == PODS.kind]
+    relist, events = skimmed.relist(PODS), skimmed.snapshot
+    for raw in pods:
+        plain = plain_pod(orjson.dumps(raw))
+        if plain is None:
+            relist.add(key_of(raw), raw)
+        else:
+            relist.count_pod(plain)
+    assert skimmed.take(relist, 1000)
+    assert decoded.replace(PODS, pods, 1000)
+    assert picture(skimmed.snapshot) == picture(decoded.snapshot)
+    for old in (first, events):
+        assert differences(old, skimmed.snapshot) <= set(skimmed.since(old.version).pairs())
+
+
+@given(histories())
+def test_nothing_is_kept_of_pods_without_devices_unless_they_count(history: History) -> None:
+    state = ClusterState()
+    for event in history.events:
+        plain = plain_pod_of_event(orjson.dumps({"type": event.type.value, "object": event.object}))
+        if event.resource == PODS and plain is not None:
+            before = state.snapshot
+            state.count_pod(plain)
+            assert plain.key in before.pods or state.snapshot is before
+        else:
+            state.apply(event)
+        assert state.snapshot.others is None
 
 
 def fly(state: ClusterState, uid: str, what: str, *, shared: bool) -> None:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from allocator.policies import BEST_FIT, FIRST_FIT, Merit, Policy
+from extender.cluster.objects.pods import Pod
 from extender.config.settings import SchedulingSettings, Settings
 from extender.framework.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE, Verdict, Verdicts
-from extender.framework.ranking import Merits, Ranking, score_nodes
+from extender.framework.ranking import Merits, Ranking, WorthOfCpuScores, score_nodes
 from extender.framework.wire import FilterArgs
 from tests.kit.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod
 
@@ -131,3 +132,37 @@ def test_prioritize_takes_the_scores_that_filter_has_computed_unless_some_merits
     assert asked == [2]
     assert list(score_nodes("b", named, policy)) == list(score_nodes("b", Merits("b", [LOW], [0]), BEST_FIT))
     assert asked == [2, 1]
+
+
+def scored(worth: WorthOfCpuScores, pods: int, *scores: int) -> int:
+    """For how many of so many pods nodes are scored, if they get these scores."""
+    found = 0
+    for _ in range(pods):
+        if worth.is_due(PLAIN, ("a", "b")):
+            worth.note(scores)
+            found += 1
+    return found
+
+
+PLAIN = parsed(pod(resources={"cpu": "1"}))
+
+
+def test_pods_without_devices_are_scored_while_it_brings_something() -> None:
+    assert scored(WorthOfCpuScores(), 1000, 9, 10) == 1000
+
+
+def test_where_all_nodes_score_equally_few_pods_without_devices_are_scored_until_scores_differ_again() -> None:
+    worth = WorthOfCpuScores()
+    assert scored(worth, 1600, 10, 10) == 16 + 50
+    assert scored(worth, 32 + 100, 9, 10) == 1 + 100
+
+
+@pytest.mark.parametrize(
+    ("plain", "names"),
+    [
+        pytest.param(parsed(pod()), ("a", "b"), id="no CPU"),
+        pytest.param(PLAIN, ("a",), id="one node"),
+    ],
+)
+def test_pod_for_which_nodes_cannot_differ_is_not_scored(plain: Pod, names: Sequence[str]) -> None:
+    assert not WorthOfCpuScores().is_due(plain, names)

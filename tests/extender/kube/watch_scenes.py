@@ -7,8 +7,9 @@ import orjson
 
 from extender.kube.api import Event, key_of
 from extender.kube.connection.transport import HttpReply, HttpRequest, TransportError
+from extender.kube.plain_pods import PlainPod
 from extender.kube.resources import CLAIMS, Resource
-from extender.kube.watch import Bookmark, ListedObject, ListEnd, WatchSource
+from extender.kube.watch import Bookmark, Change, ListedObject, ListEnd, WatchSource
 from tests.extender.kube.live_scenes import make_claim
 from tests.kit import virtualtime
 from tests.kit.servers.transport import FakeApi, FakeStream
@@ -21,7 +22,8 @@ async def take(source: WatchSource, resource: Resource, since: int | None, count
     async with aclosing(source.signals(resource, since)) as signals:
         async for signal in signals:
             if isinstance(signal, ListedObject):
-                items.append(key_of(signal.object).name)
+                item = signal.object
+                items.append(f"({item.key.name})" if isinstance(item, PlainPod) else key_of(item).name)
                 continue
             found.append(told(signal, items))
             if len(found) == count:
@@ -29,10 +31,12 @@ async def take(source: WatchSource, resource: Resource, since: int | None, count
     return found
 
 
-def told(signal: ListEnd | Bookmark | Event, items: list[str]) -> str:
+def told(signal: ListEnd | Bookmark | Change, items: list[str]) -> str:
     match signal:
         case ListEnd(at):
             return f"list {','.join(sorted(items))} @{at}"
+        case PlainPod():
+            return f"({signal.key.name}) @{signal.revision}"
         case Bookmark(at):
             return f"bookmark @{at}"
         case Event():

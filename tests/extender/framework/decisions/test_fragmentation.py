@@ -26,7 +26,7 @@ from tests.extender.answers.explain.scenes import weighing
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request, snapshot_of, solver
 
 SETTINGS = Settings(scheduling=SchedulingSettings(policy="fragmentation"))
-OF_ALL_PODS = Settings.model_validate({"scheduling": {"policy": "fragmentation", "cpuOfAllPods": True}})
+OF_SOME_PODS = Settings.model_validate({"scheduling": {"policy": "fragmentation", "cpuOfAllPods": False}})
 CLASSES = {"gpu": parse_device_class(GPU)}
 POD = parsed(pod("p", "c", resources={"cpu": "1"}))
 ASKED = {devices: parse_claim(claim("c", request(count=devices))) for devices in (1, 2)}
@@ -58,7 +58,7 @@ def test_pod_goes_where_the_cpu_left_serves_nobody_else() -> None:
     assert found == {"large": "a", "small": "b"}
 
 
-@pytest.mark.parametrize(("by", "goes"), [(OF_ALL_PODS, "b"), (SETTINGS, "a")])
+@pytest.mark.parametrize(("by", "goes"), [(SETTINGS, "b"), (OF_SOME_PODS, "a")])
 def test_pod_without_devices_goes_where_it_takes_nothing_from_others_if_its_cpu_counts(by: Settings, goes: str) -> None:
     objects = [worker("a", "8", 2), worker("b", "8", 0), asks("large", 1, "4"), asks("plain", 0, "4", 1)]
     assert placed(*objects, by=by) == {"large": "a", "plain": goes}
