@@ -1,5 +1,6 @@
 """Allocation results to values and to API JSON, as in the status of a claim; the same in all versions."""
 
+import sys
 from collections.abc import Iterable, Mapping
 
 from allocator.model.allocations import AllocatedConfig, AllocationResult, DeviceResult, OpaqueConfig
@@ -20,9 +21,9 @@ def allocation_or_none(status: Fields, name: str) -> AllocationResult | None:
 
 
 def _allocation(fields: Fields) -> AllocationResult:
-    interner, (results, configs) = Interner(), fields.child("devices").each_children("results", "config")
+    results, configs = fields.child("devices").each_children("results", "config")
     return AllocationResult(
-        results=tuple(_result(result, interner) for result in results),
+        results=tuple(map(_result, results)),
         configs=tuple(
             AllocatedConfig(config.required_text("source"), opaque(config), config.texts("requests"))
             for config in configs
@@ -32,15 +33,16 @@ def _allocation(fields: Fields) -> AllocationResult:
     )
 
 
-def _result(fields: Fields, interner: Interner) -> DeviceResult:
-    request, driver, pool, device = fields.each_required_text("request", "driver", "pool", "device")
+def _result(fields: Fields) -> DeviceResult:
+    """One result; the claims of a cluster share the texts in it."""
+    request, driver, pool, device = map(sys.intern, fields.each_required_text("request", "driver", "pool", "device"))
     return DeviceResult(
         request=request,
         device=DeviceId(driver, pool, device),
         admin_access=fields.flag_or_none("adminAccess"),
         tolerations=read_tolerations(fields),
         share_id=fields.text_or_none("shareID"),
-        consumed_capacity=interner.read_map(fields, "consumedCapacity") if fields.has("consumedCapacity") else None,
+        consumed_capacity=Interner().read_map(fields, "consumedCapacity") if fields.has("consumedCapacity") else None,
         binding_conditions=fields.texts_or_none("bindingConditions"),
         binding_failure_conditions=fields.texts_or_none("bindingFailureConditions"),
         skip_node_operations=fields.texts("skipNodeOperations"),

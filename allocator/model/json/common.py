@@ -1,6 +1,7 @@
 """Fields that several kinds share: metadata, node selectors, taints, tolerations, opaque configuration."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from allocator.model.allocations import OpaqueConfig
@@ -29,12 +30,33 @@ def parse_node(obj: Mapping[str, object]) -> Node:
 
 def read_node_selector(fields: Fields) -> NodeSelector:
     """A core/v1 NodeSelector."""
+    name = _only_name(fields.data)
+    if name is not None:
+        return _selector_of_node(name)
     return NodeSelector(
         tuple(
             NodeSelectorTerm(_requirements(term, "matchExpressions"), _requirements(term, "matchFields"))
             for term in fields.children("nodeSelectorTerms")
         )
     )
+
+
+_ONLY_NAME: Final = {"key": "metadata.name", "operator": "In"}
+
+
+def _only_name(selector: Mapping[str, object]) -> str | None:
+    """The node of a selector as allocations of local devices have it; None if it is another one."""
+    match selector.get("nodeSelectorTerms"):
+        case [{"matchFields": [{"values": [str(name)], **of}], **rest}] if name and of == _ONLY_NAME and not rest:
+            return name
+    return None
+
+
+@lru_cache(maxsize=10_000)
+def _selector_of_node(name: str) -> NodeSelector:
+    """The claims on one node share it."""
+    requirement = Requirement("metadata.name", "In", (name,))
+    return NodeSelector((NodeSelectorTerm((), (requirement,)),))
 
 
 def node_selector_or_none(fields: Fields, name: str) -> NodeSelector | None:

@@ -22,10 +22,11 @@ class Interner:
     """Values that were parsed before, by their source. Each table is cleared when it grows beyond the limit.
 
     Attributes:
-        limit: entries of one kind. Values that a driver publishes anew each time, such as serial numbers, fill a table
-            with values of devices that are gone; so the limit bounds what they take.
+        limit: entries of one kind; of whole maps a tenth. Values that a driver publishes anew each time, such as serial
+            numbers, fill a table with values of devices that are gone; so the limit bounds what they take.
         names: driver and published name to the qualified name.
         attributes, capacities, counters: whole maps, by their entries.
+        plain_capacities: capacities without policies, by driver and by the names and amounts as published.
     """
 
     limit: int = 20_000
@@ -35,14 +36,17 @@ class Interner:
     versions: dict[str, Version] = field(default_factory=dict)
     attributes: dict[Hashable, Mapping[str, AttributeValue]] = field(default_factory=dict)
     capacities: dict[Hashable, Capacities] = field(default_factory=dict)
+    plain_capacities: dict[Hashable, Capacities] = field(default_factory=dict)
     counters: dict[Hashable, Mapping[str, Quantity]] = field(default_factory=dict)
 
     def trim(self) -> None:
         """Clear the tables that have grown beyond the limit."""
-        tables: tuple[dict[Any, Any], ...] = (self.texts, self.names, self.quantities, self.versions)
-        for table in (*tables, self.attributes, self.capacities, self.counters):
-            if len(table) > self.limit:
-                table.clear()
+        values: tuple[dict[Any, Any], ...] = (self.texts, self.names, self.quantities, self.versions)
+        maps = (self.attributes, self.capacities, self.plain_capacities, self.counters)
+        for tables, limit in ((values, self.limit), (maps, self.limit // 10)):
+            for table in tables:
+                if len(table) > limit:
+                    table.clear()
 
     def text(self, value: str) -> str:
         """The one string object of this value."""

@@ -3,7 +3,7 @@
 v1beta1 keeps all of a device but its name in ``basic``.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -82,6 +82,7 @@ class _Devices:
         self._pool = interner.text(pool.pool)
         self._interner = interner
         self._nested = nested
+        self._names: dict[str, str] = {}
 
     def device(self, outer: Fields) -> Device:
         """One device."""
@@ -109,23 +110,38 @@ class _Devices:
                 if known or not isinstance(data, dict):
                     fields.problem(f"attributes[{name}]", f"{shown(data)} is not exactly one value{_meant(data)}")
                 else:
-                    qualified = self._interner.qualified(self._driver, name)
+                    qualified = self._qualified(name)
                     found.setdefault(qualified, ())
                     source += (qualified,)
                 continue
-            kind, raw = known[0]
+            [(kind, raw)] = known
             try:
                 value: AttributeValue = _READERS[kind](self._interner, raw)
             except ValueError as error:
                 fields.problem(f"attributes[{name}].{kind}", str(error))
                 continue
-            qualified = self._interner.qualified(self._driver, name)
+            qualified = self._names.get(name) or self._qualified(name)
             if name == qualified or qualified not in found:
                 found[qualified] = value
                 source += (qualified, kind, str(value) if kind.startswith("version") else value)
         return self._interner.attributes.setdefault(tuple(source), found)
 
+    def _qualified(self, name: str) -> str:
+        found = self._names[name] = self._interner.qualified(self._driver, name)
+        return found
+
     def _capacities(self, fields: Fields) -> Capacities:
+        amounts = _plain_amounts(fields.data.get("capacity"))
+        key = None if amounts is None else (self._driver, *amounts)
+        known = self._interner.plain_capacities.get(key)
+        if known is not None:
+            return known
+        found = self._read_capacities(fields)
+        if key is not None and not fields.problems:
+            self._interner.plain_capacities[key] = found
+        return found
+
+    def _read_capacities(self, fields: Fields) -> Capacities:
         capacity: dict[str, Capacity] = {}
         quantities: dict[str, Quantity] = {}
         source: list[Hashable] = [self._driver]
@@ -162,10 +178,27 @@ class _Devices:
         )
 
 
-def _known_values(attribute: object) -> list[tuple[str, object]]:
+def _plain_amounts(capacity: object) -> list[str] | None:
+    """Names and amounts of capacities that are texts without a policy, in turn; None if there are others."""
+    if not isinstance(capacity, dict):
+        return None
+    found: list[str] = []
+    for name, each in capacity.items():
+        amount = each.get("value") if isinstance(each, dict) and len(each) == 1 else None
+        if not isinstance(amount, str):
+            return None
+        found += (name, amount)
+    return found
+
+
+def _known_values(attribute: object) -> Collection[tuple[str, object]]:
     """The values of known types; a valid attribute has exactly one."""
     if not isinstance(attribute, dict):
-        return []
+        return ()
+    if len(attribute) == 1:
+        found: Collection[tuple[str, object]] = attribute.items()
+        [(kind, value)] = found
+        return found if kind in _KNOWN and value is not None else ()
     return [(kind, value) for kind, value in attribute.items() if kind in _KNOWN and value is not None]
 
 
