@@ -59,7 +59,9 @@ def test_what_cannot_be_compared_has_its_reason() -> None:
     assert "ends before" in why_incomparable("TestDRA/all/FilterTimeout/enabled", "v1.37.1")
     assert why_incomparable("TestDRA/all/FilterTimeout/disabled", "v1.37.1") == ""
     assert "1.36" in why_incomparable("TestDRA/all/PrioritizedList", "v1.36.3")
-    assert why_incomparable("TestDRA/all/PrioritizedList", "v1.37.1") == ""
+    assert "another form" in why_incomparable("TestDRA/all/DRANodeAllocatableResources/ClaimSharing", "v1.36.3")
+    for name in ("PrioritizedList", "PrioritizedListScoring", "DRANodeAllocatableResources/ClaimSharing"):
+        assert why_incomparable(f"TestDRA/all/{name}", "v1.37.1") == ""
 
 
 @pytest.mark.parametrize(
