@@ -12,6 +12,7 @@ from extender.lab.api import MemoryApi
 from extender.lab.cluster import Backlog, ClaimController
 from tests.corpus.chance import Draw
 from tests.corpus.machines import ATTACHED, BROKEN, device
+from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, taint_rule
 from tests.simulation.chance import Chance
 from tests.simulation.invariants import claims_of, users
@@ -28,11 +29,11 @@ async def control_claims(api: MemoryApi, chance: Chance, *, has_group_claims: bo
     api.follow(backlog)
     while True:
         await backlog.waiting.wait()
-        await asyncio.sleep(chance.between("claim controller", 0.005, 0.3))
+        await virtualtime.elapse(chance.between("claim controller", 0.005, 0.3))
         try:
             await controller.work_off(backlog)
         except ApiError:  # as with a conflict: it is tried again at the next change
-            await asyncio.sleep(1.0)
+            await virtualtime.elapse(1.0)
 
 
 @dataclass

@@ -22,6 +22,7 @@ from extender.tools.faults import RefusedError
 from tests.corpus.chance import Draw, without_chance
 from tests.corpus.log import Log
 from tests.corpus.machines import CONTROLLER
+from tests.kit import virtualtime
 from tests.kit.clusters import NOW
 from tests.kit.controllers import Fault, Licenses
 from tests.simulation import plan as plans
@@ -182,7 +183,7 @@ class _World:
             left = at - self._loop.time()
             if left <= 0:
                 return
-            await asyncio.sleep(min(left, _JUDGED_SECONDS))
+            await virtualtime.elapse(min(left, _JUDGED_SECONDS))
 
     def _turn(self, span: Span, *, begins: bool) -> None:
         """A fault begins or ceases; several of a kind may overlap."""
@@ -217,12 +218,12 @@ class _World:
         for replica in self._replicas:
             await replica.stop()
             await self._again(replica, 1.0)
-            await asyncio.sleep(5.0)
+            await virtualtime.elapse(5.0)
 
     async def _again(self, replica: Replica, seconds: float) -> None:
         """A replica ends, and starts again after a while."""
         await replica.kill()
-        await asyncio.sleep(seconds)
+        await virtualtime.elapse(seconds)
         if not replica.is_up:
             replica.start()
 

@@ -10,6 +10,7 @@ from typing import Final
 import orjson
 
 from extender.kube.connection.transport import HttpReply, HttpRequest, NotSentError, TransportError
+from tests.kit import virtualtime
 from tests.simulation.chance import Chance
 from tests.simulation.owned import unowned
 from tests.simulation.server import SimulatedServer
@@ -84,7 +85,7 @@ class Link:
     async def stream(self, request: HttpRequest) -> AsyncIterator[Answer]:
         """Begin a watch."""
         await self._begin()
-        await asyncio.sleep(self._delay("watch"))
+        await virtualtime.elapse(self._delay("watch"))
         yield Answer(self._lines(request))
 
     async def _begin(self) -> None:
@@ -92,7 +93,7 @@ class Link:
         if PARTITION in self.faults:
             if self.chance.happens(f"{self.name} is refused", 0.5):
                 raise NotSentError("connection refused")
-            await asyncio.sleep(SLOW)
+            await virtualtime.elapse(SLOW)
             raise TransportError("no route to host")
 
     async def _alive(self) -> None:
@@ -102,7 +103,7 @@ class Link:
     async def _arrive(self, request: HttpRequest, told: "asyncio.Future[HttpReply]") -> None:
         """The request reaches the server, and its answer the client."""
         what = f"{self.name} {request.method}"
-        await asyncio.sleep(self._delay(what))
+        await virtualtime.elapse(self._delay(what))
         is_write = request.method != "GET"
         if ERRORS in self.faults and self.chance.happens(f"{what} fails", _SHARE):
             status, reason, message = self.chance.of(f"{what} error", _ERRORS if is_write else _ERRORS[:3])
@@ -113,14 +114,14 @@ class Link:
         reply = await self.server.answer(request)
         if LOST in self.faults and self.chance.happens(f"{what} is lost", _SHARE):
             return _fail(told, TransportError("connection reset by peer"))
-        await asyncio.sleep(self._delay(what))
+        await virtualtime.elapse(self._delay(what))
         return _tell(told, reply)
 
     async def _lines(self, request: HttpRequest) -> AsyncIterator[bytes]:
         async for line in self.server.watch(request):
-            await asyncio.sleep(self._delay("watch"))
+            await virtualtime.elapse(self._delay("watch"))
             if LATE_WATCH in self.faults:
-                await asyncio.sleep(self.chance.between(f"{self.name} watch is late", 0.0, 2.0))
+                await virtualtime.elapse(self.chance.between(f"{self.name} watch is late", 0.0, 2.0))
             await self._alive()
             if PARTITION in self.faults:
                 await asyncio.Event().wait()  # nothing comes, and nobody says so

@@ -14,6 +14,7 @@ from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi
 from extender.plugins.negotiation.controller import Controller
 from tests.corpus.chance import clocks
+from tests.kit import virtualtime
 from tests.kit.clusters import NOW
 from tests.simulation.chance import Chance
 from tests.simulation.link import Link
@@ -72,8 +73,8 @@ class Replica:
 
     async def get_ready(self) -> None:
         """Wait until calls may be sent to it."""
-        while not self.is_ready:  # noqa: ASYNC110 - its readiness is polled, as a kubelet does
-            await asyncio.sleep(0.1)
+        while not self.is_ready:
+            await virtualtime.elapse(0.1)
 
     def start(self) -> None:
         """Begin the process, with nothing in its memory."""
@@ -154,7 +155,7 @@ class Replica:
             try:
                 return await read()
             except Exception:  # noqa: BLE001 - whatever it was, the process would end and start again
-                await asyncio.sleep(1.0)
+                await virtualtime.elapse(1.0)
 
     def _draw(self) -> float:
         return self._chance(self.name)
@@ -165,7 +166,7 @@ class Replica:
     async def _aside(self, work: Callable[[], _T]) -> _T:
         """An `extender.tools.offload.Offload`: the result comes when other things have happened."""
         found = work()
-        await asyncio.sleep(self._chance.between(f"{self.name} works", 0.0, _LONGEST_SEARCH))
+        await virtualtime.elapse(self._chance.between(f"{self.name} works", 0.0, _LONGEST_SEARCH))
         return found
 
 

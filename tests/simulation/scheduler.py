@@ -17,6 +17,7 @@ from extender.kube.api import ApiError, Event, EventType, ObjectKey, RawObject, 
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, Resource
 from extender.lab.api import MemoryApi
 from extender.tools.faults import RefusedError
+from tests.kit import virtualtime
 from tests.simulation.chance import Chance
 from tests.simulation.replica import AwayError, Replica
 
@@ -286,14 +287,14 @@ class KubeScheduler:
             pending.moved = True
             self._failed(pending)
             return
-        await asyncio.sleep(5.0)  # its watch has shown the pod's node by then
+        await virtualtime.elapse(5.0)  # its watch has shown the pod's node by then
         if metadata["uid"] in self._queue:
             pending.in_cycle, pending.moved = False, True
             self._moved.set()
 
     async def _ask(self, ask: Callable[[Replica], Awaitable[_T]]) -> _T:
         """Call one of the ready replicas. Raises AwayError, TimeoutError and what the service raises."""
-        await asyncio.sleep(self.chance.between("call", 0.0005, 0.003))
+        await virtualtime.elapse(self.chance.between("call", 0.0005, 0.003))
         ready = [each for each in self.replicas if each.is_ready]
         if not ready:
             raise AwayError("no replica is ready")

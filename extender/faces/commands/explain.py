@@ -140,10 +140,7 @@ def explain(
     settings; else they come from --config and the environment. Controllers of the settings are asked, also without a
     service: those at a URL. What others have written into PodSchedulingContexts counts, and nothing is written.
     """
-    if sum((bool(manifests), bool(server), kubeconfig.is_given)) > 1:
-        fail("--manifests, --server, and --kubeconfig or --context: only one of them")
-    if server and config:
-        fail("--config: a running service (--server) has its own settings")
+    _refuse_several_clusters(kubeconfig, server=server, has_manifests=bool(manifests), has_config=bool(config))
     remote = remote.at(server)
     inquiry, paths = _inquiry([each for each in (name, own) if each], manifests or [], node)
     log_quietly()
@@ -162,6 +159,16 @@ def explain(
     print_explanation(answer, output)
     if problems:
         raise typer.Exit(FOUND_PROBLEMS)
+
+
+def _refuse_several_clusters(
+    kubeconfig: KubeconfigOptions, *, server: str, has_manifests: bool, has_config: bool
+) -> None:
+    """Refuse options that name more than one cluster, or settings that would not count."""
+    if sum((has_manifests, bool(server), kubeconfig.is_given)) > 1:
+        fail("--manifests, --server, and --kubeconfig or --context: only one of them")
+    if server and has_config:
+        fail("--config: a running service (--server) has its own settings")
 
 
 @command("kubectl dra explain training-3 -n demo", "kubectl dra explain claim/fpga -n demo")
