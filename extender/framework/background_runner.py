@@ -158,7 +158,7 @@ class BackgroundRunner:
         Args:
             seconds: how long to wait for each turn; None: until it is over.
         """
-        left = deque(task for task in self.tasks if task not in self._in_turn)
+        left = deque(self.tasks)
         while left:
             turns, left = left, deque()
             round_ = asyncio.create_task(self._round(turns))
@@ -178,6 +178,8 @@ class BackgroundRunner:
         since = clock()
         while turns:
             task = turns.popleft()
+            if task in self._in_turn:
+                continue
             self._turns_begun += 1
             self._in_turn.add(task)
             try:

@@ -190,3 +190,32 @@ async def test_turns_that_wait_for_nothing_follow_each_other_in_one_task_of_the_
     assert first.turns != second.turns
     assert second.turns == third.turns
     await runner.finish(0.0)
+
+
+class Alone(BackgroundTask):
+    """Notes how many of its turns go on at the same time.
+
+    Attributes:
+        most: at most.
+    """
+
+    def __init__(self) -> None:
+        self.going_on = self.most = 0
+
+    async def tick(self) -> None:
+        self.going_on += 1
+        self.most = max(self.most, self.going_on)
+        await virtualtime.elapse(10.0)
+        self.going_on -= 1
+
+
+@in_virtual_time
+async def test_a_task_has_one_turn_at_a_time_whoever_gives_it() -> None:
+    tasks = [Alone(), Alone(), Alone()]
+    runner = BackgroundRunner(nobody(), Faults(Told()), tasks)
+    rounds = []
+    for _ in range(4):
+        rounds.append(asyncio.create_task(runner.tick()))
+        await virtualtime.elapse(4.0)
+    await asyncio.gather(*rounds)
+    assert [each.most for each in tasks] == [1, 1, 1]
