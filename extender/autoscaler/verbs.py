@@ -4,7 +4,7 @@ HTTP, OpenAPI, metrics and traces are made from the table of verbs. A new verb i
 client (`extender.client`). Requests and answers of filter and prioritize are those of kube-scheduler's verbs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -48,9 +48,9 @@ EXAMPLE_NODE: Final[JSON] = {
 }
 
 
-def as_pending(value: JSON, where: str) -> PendingPod:
-    """A value that must be a pending Pod; ``where`` is its own path."""
-    pod = identified(as_pod(value, where, parse_whole_pod))
+def as_pending(value: JSON, where: str, parse: Callable[[Mapping[str, object]], Pod] = parse_whole_pod) -> PendingPod:
+    """A value that must be a pending Pod; ``where`` is its own path, and ``parse`` reads it."""
+    pod = identified(as_pod(value, where, parse))
     try:
         return PendingPod(pod, parse_demand(as_object(value, where)))
     except InvalidObjectError as error:

@@ -359,6 +359,7 @@ def _scheduling_context(name: str) -> Object:
 def _pod_group(name: str) -> Object:
     spec = {
         "schedulingPolicy": {"gang": {"minCount": 2}},
+        "priority": 10,
         "schedulingConstraints": {"topology": [{"key": "topology.kubernetes.io/zone"}]},
     }
     return _object("PodGroup", name, "scheduling.k8s.io/v1beta1", metadata={"namespace": NAMESPACE}, spec=spec)

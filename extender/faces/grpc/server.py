@@ -23,6 +23,7 @@ from extender.autoscaler.scale_up.estimate import Expansion, expand
 from extender.autoscaler.scale_up.plan import NodeGroup, NodeRoom, PendingPod
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs import as_pending, as_room
+from extender.cluster.objects.pods import parse_pod
 from extender.config.settings import GrpcSettings, Settings
 from extender.faces.grpc import messages
 from extender.faces.grpc.messages import Pause, as_json, decoded, no_pause
@@ -288,7 +289,7 @@ class _Pods:
             metadata = message.metadata
             uid = metadata.uid or f"{metadata.namespace}/{metadata.name}"
             if uid not in self._pods:
-                self._pods[uid] = as_pending(as_json(message), where)
+                self._pods[uid] = as_pending(as_json(message), where, parse_pod)
                 self._groups[uid] = set()
             self._uids[data] = uid
         self._groups[uid].add(group)

@@ -11,7 +11,18 @@ from extender.faces.commands.reading import EXPLAINED
 from extender.kube.api import ApiError, ConnectError, ObjectKey, OutcomeUnknownError, RawObject, UnreachableError
 from extender.kube.discovery import NotServedError, Served, discover
 from extender.kube.remote import RemoteApi, RequestTiming
-from extender.kube.resources import BUDGETS, CLAIMS, CLASSES, NODES, PODS, SLICES, TAINT_RULES, TEMPLATES, Resource
+from extender.kube.resources import (
+    BUDGETS,
+    CLAIMS,
+    CLASSES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SLICES,
+    TAINT_RULES,
+    TEMPLATES,
+    Resource,
+)
 from tests.extender.kube.live_scenes import SERVED, half
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
 from tests.kit.virtualtime import run
@@ -103,7 +114,7 @@ def problems(fake: FakeApi, listing: Collection[Resource] | None = None) -> tupl
 
 def test_a_server_that_serves_and_allows_all_is_usable() -> None:
     assert use(FakeApi()).served == Served(
-        {resource.kind: "v1" for resource in (NODES, PODS, *DRA, BUDGETS)},
+        {resource.kind: "v1" for resource in (NODES, PODS, NAMESPACES, *DRA, BUDGETS)},
     )
 
 
