@@ -241,9 +241,22 @@ class _World:
         if self.judge.idle_claims():
             await self._until(self._loop.time() + IDLE_SECONDS)
         self.judge.check_end()
+        self._check_memory()
         if not _DISTURBING & {each.what for each in self._plan.steps}:
             self.judge.check_gangs()
         await self._until(self._loop.time())
+
+    def _check_memory(self) -> None:
+        """No replica assumes an allocation any more whose claim waits for nothing. Raises ViolationError."""
+        for each in self._replicas:
+            if each.extender is None:
+                continue
+            self.judge.counted["nothing stays assumed"] += 1
+            snapshot = each.extender.service.state.snapshot
+            left = [uid for uid in snapshot.assumed if not each.extender.service.binder.is_binding(uid)]
+            if left or snapshot.keeping:
+                message = f"{each.name}: {len(left)} allocations and {len(snapshot.keeping)} nominations"
+                raise ViolationError("nothing stays assumed", message)
 
     async def _could_run(self, bound: Sequence[str] = ()) -> list[str]:
         """The pods that wait although a new replica, which remembers nothing, finds a node for them.
