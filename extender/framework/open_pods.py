@@ -38,6 +38,7 @@ from extender.framework.pods.negotiated_claims import names_controller
 from extender.framework.ranking import Merits
 from extender.framework.reasons import Reasons
 from extender.kube.api import revision
+from extender.kube.resources import PODS
 from extender.tools.fairness.waiting_budget import WaitingBudget
 
 MOST_SECONDS: Final = 0.08
@@ -60,6 +61,10 @@ tried again after a second or two: more than what all of them wait for binds, so
 _SCARCE: Final = 0.5
 """If no larger share of a node's devices stays free than this, they may be too few for several open pods."""
 
+OPEN_SECONDS: Final = 10.0
+"""After which a pod that nobody binds and nothing changes counts no more: its scheduler has left it. One that is being
+bound goes on to count."""
+
 TAKEN_SOON: Final = Reason(Cause("taken soon", "a pod that is being bound may take its last devices"))
 """Why filter passes over a node while another node suits."""
 
@@ -70,11 +75,13 @@ class _Open:
 
     Attributes:
         merits: of the nodes that filter has named. The scheduler probably takes one of the best.
+        until: when the pod counts no more, by the event loop's clock, unless it is being bound then.
         is_awaited: calls wait for it. One that was waited for in vain delays nobody any more.
     """
 
     pod: Pod
     merits: Merits
+    until: float
     is_awaited: bool = True
 
 
@@ -115,7 +122,7 @@ class OpenPods:
 
     def add(self, pod: Pod, merits: Merits) -> None:
         """Filter has found nodes for a pod, with these merits."""
-        self._open[pod.uid] = _Open(pod, merits)
+        self._open[pod.uid] = _Open(pod, merits, asyncio.get_running_loop().time() + OPEN_SECONDS)
         if len(self._open) > _MOST_PODS:
             del self._open[next(iter(self._open))]
 
@@ -219,19 +226,24 @@ class OpenPods:
         """Those of the open pods whose outcome is not known; the others are forgotten."""
         still = []
         for each in list(pods):
-            if self._is_unknown(each.pod, snapshot):
+            if self._is_unknown(each, snapshot):
                 still.append(each)
             else:
                 del self._open[each.pod.uid]
         return still
 
-    def _is_unknown(self, pod: Pod, snapshot: Snapshot) -> bool:
+    def _is_unknown(self, each: _Open, snapshot: Snapshot) -> bool:
         """Whether no bind has decided for the pod, and nothing has changed it: nominations and failures do."""
+        pod = each.pod
         if pod.uid in self._decided:
+            return False
+        if asyncio.get_running_loop().time() >= each.until and not self._node_of(pod.uid):
             return False
         key = snapshot.pod_keys.get(pod.uid)
         known = None if key is None else snapshot.pods.get(key)
-        if known is None or known.resource_version == pod.resource_version:
+        if known is None:  # it is gone, unless the watch has still to show it
+            return revision(pod.resource_version) > self._state.seen(PODS)
+        if known.resource_version == pod.resource_version:
             return True
         return revision(known.resource_version) <= revision(pod.resource_version)
 

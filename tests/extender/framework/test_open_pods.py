@@ -10,7 +10,7 @@ from allocator.policies import POLICIES, Merit
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.framework.filter import FilterResult
-from extender.framework.open_pods import MOST_SECONDS, TAKEN_SOON, WAITING_SHARE, OpenPods
+from extender.framework.open_pods import MOST_SECONDS, OPEN_SECONDS, TAKEN_SOON, WAITING_SHARE, OpenPods
 from extender.framework.ranking import Merits
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import Event, EventType
@@ -276,6 +276,21 @@ async def test_after_a_wait_in_vain_the_node_that_the_pod_may_take_is_left_out_a
         await turns.wait_for_devices(scarce, waits_end())
         assert list(turns.beside(scarce, FilterResult("ab", merits=merits)).passed) == ["b"]
     assert loop.time() == pytest.approx(MOST_SECONDS, abs=0.003)
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["is deleted", "is left alone"])
+@in_virtual_time
+async def test_a_pod_that_nobody_binds_any_more_leaves_its_node_to_others(is_gone: bool) -> None:
+    merits = Merits("ab", [Merit(free=0.0), Merit(free=0.75)], [0, 1])
+    state = state_of([GPU, *pods("p", "q")])
+    turns = open_pods(state, policy="best-fit")
+    turns.add(parsed(pod("p", "p")), merits)
+    assert turns.scarce(parsed(pod("q", "q")), merits) is not None
+    if is_gone:
+        state.apply(Event(EventType.DELETED, PODS, later(pod("p", "p")).object))
+    else:
+        await elapse(OPEN_SECONDS)
+    assert turns.scarce(parsed(pod("q", "q")), merits) is None
 
 
 @in_virtual_time
