@@ -147,6 +147,7 @@ class TestScheduling:
             await add_pod(client, namespace, f"pod-{number}", scheduler=DEFAULT)
             await bound(client, ObjectKey(namespace, f"pod-{number}"))
         await add_pod(client, namespace, "late", scheduler=DEFAULT)
+        await asked.wait_in_step(client)
         await asked.explained(ObjectKey(namespace, "late"), about="in use")
         await client.delete(PODS, ObjectKey(namespace, "pod-0"))
         assert await bound(client, ObjectKey(namespace, "late"))
