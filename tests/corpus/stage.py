@@ -240,12 +240,12 @@ def _extender(
     around = Surroundings(controllers=world.controllers, now=now)
     if "slow" not in world.has:
         return make_extender(api, cluster.state, solver, settings, around=around, off_loop=at_once)
-    state = _state(settings)
+    state = replica_state(settings)
     cluster.api.follow(LateWatch(state))
     return make_extender(api, state, solver, settings, around=around, off_loop=after_a_while)
 
 
-def _state(settings: Settings) -> ClusterState:
+def replica_state(settings: Settings) -> ClusterState:
     """Another replica's state."""
     scheduling, features = settings.scheduling, settings.features
     return ClusterState(

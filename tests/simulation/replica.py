@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from extender.assembly import Extender, Surroundings, make_extender, make_solver
-from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import LiveCluster
 from extender.config.settings import Settings
 from extender.framework.wire import decode_bind, decode_filter, decode_preempt
@@ -14,6 +13,7 @@ from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi
 from extender.plugins.negotiation.controller import Controller
 from tests.corpus.chance import clocks
+from tests.corpus.stage import replica_state
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW
 from tests.simulation.chance import Chance
@@ -141,7 +141,7 @@ class Replica:
         with clocks(loop.time):
             api = RemoteApi(link, served, random=self._draw, off_loop=self._aside)
             live = LiveCluster(api, random=self._draw, off_loop=self._aside)
-            state = _state(self._settings)
+            state = replica_state(self._settings)
             around = Surroundings(live, self._controllers, now=self._now)
             solver = make_solver(self._settings, loop.time)
             extender = make_extender(api, state, solver, self._settings, around=around, off_loop=self._aside)
@@ -168,13 +168,3 @@ class Replica:
         found = work()
         await virtualtime.elapse(self._chance.between(f"{self.name} works", 0.0, _LONGEST_SEARCH))
         return found
-
-
-def _state(settings: Settings) -> ClusterState:
-    scheduling, features = settings.scheduling, settings.features
-    return ClusterState(
-        counts_cpu=scheduling.counts_cpu,
-        cpu_of_all_pods=scheduling.cpu_of_all_pods,
-        counts_resources=features.node_resources,
-        has_group_claims=features.group_claims,
-    )
