@@ -242,7 +242,11 @@ def test_a_device_says_what_is_in_the_way_and_links_there(console: Open, example
         each for each in example.table("devices?pool=gpu-east-2&driver=gpu.example.com") if each["device"] == "gpu-0"
     ]
     facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
-    assert (facts["state"], facts["why"], facts["blocked by"]) == (row["state"], row["why"], ", ".join(row["blockedBy"]))
+    assert (facts["state"], facts["why"], facts["blocked by"]) == (
+        row["state"],
+        row["why"],
+        ", ".join(row["blockedBy"]),
+    )
     page.one("dd a", has_text="demo/annotator").click()
     expect(page.one("h1")).to_have_text("demo/annotator-gpu-x7k2p")
     page.one("dd a", has_text="demo/annotator").click()
