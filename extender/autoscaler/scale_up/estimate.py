@@ -9,6 +9,8 @@ devices of that node, the next node takes the same pods without another solve. A
 pod needs is not asked. Devices that are attached to the network belong to the whole cluster: what pods hold of them is
 carried on from node to node and from group to group.
 
+A gang is served whole or not at all (`whole_gangs`), and pods of a namespace with a quota count together (`together`).
+
 The next group is the answer of the gRPC expander. A Cluster Autoscaler adds nodes of one group, and then looks again.
 Two rules propose a group: `most_pods` helps the most pods now, and `least_waste` is the default of `estimate`. If they
 disagree, each rule's plan is made, and the first group of the better plan is the answer. So a chain of answers needs no
@@ -35,20 +37,23 @@ from extender.autoscaler.scale_up.plan import (
     least_waste,
     most_pods,
 )
+from extender.autoscaler.scale_up.together import Wanted, by_rules
+from extender.autoscaler.scale_up.whole_gangs import Gangs
 from extender.autoscaler.simulated_cluster import World
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.likeness import likeness_of_resources
-from extender.framework.plugin import Refused
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources.special_claim import class_serving
 from extender.planning.device_counts import least_devices, stranded_devices, typical_devices
 from extender.planning.kube_scheduler import no_attempt, not_modeled_on_new_nodes
+from extender.planning.planner import Planner
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"
 NOT_OFFERED: Final = "node group is not for the pod, says the autoscaler"
+NO_GANGS: Final[Mapping[GangKey, str]] = {}
 _PATIENCE: Final = 5
 """A node that has refused this many shapes with one number of devices is asked about no further shape of that number.
 
@@ -76,23 +81,41 @@ def estimate(
     Raises:
         TimeoutError: time was up.
     """
-    return Estimate(world, pods, groups, solver).plan(choose)
+    return Estimate.of_whole_gangs(world, pods, groups, solver).plan(choose)
 
 
 class Estimate:
     """One call: the pods that wait, by shape, and what the groups have been filled with.
 
+    Attributes:
+        count: how many pods are planned: those that were asked about, and other pods of their gangs.
+
     Args:
         world, pods, groups, solver: as those of `estimate`.
+        left_out: gangs that get no node, each with the reason.
     """
 
-    def __init__(self, world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], solver: Solver) -> None:
+    def __init__(
+        self,
+        world: World,
+        pods: Sequence[PendingPod],
+        groups: Sequence[NodeGroup],
+        solver: Solver,
+        left_out: Mapping[GangKey, str] = NO_GANGS,
+    ) -> None:
         self._world = world
-        self._snapshot = world.snapshot
         self._groups = groups
         self._solver = solver
         self._asked = tuple(each.pod for each in pods)
-        self._blocked: dict[str, str] = {}
+        self._blocked = {
+            pod.uid: left_out[pod.gang_key] for pod in self._asked if pod.gang_key and pod.gang_key in left_out
+        }
+        left = [each.pod for each in pods if each.pod.uid not in self._blocked]
+        self._gangs = Gangs.of(left, world.snapshot, Planner.remembering(solver))
+        self._snapshot = self._gangs.snapshot
+        self._blocked.update(self._gangs.blocked)
+        pods = (*pods, *self._gangs.demand(pods))
+        self.count = len(pods)
         self._shapes: dict[tuple[NodeDemand, int, frozenset[str] | None], PodShape] = {}
         self._wants: dict[Hashable, int] = {}
         self._forms: dict[Hashable, int] = {}
@@ -108,6 +131,30 @@ class Estimate:
         self._is_first = True
         self._new = NewNodes(world, groups, solver, differ=any(shape.is_alone for shape in self._waiting))
         self._new.begin(self._began)
+
+    @classmethod
+    def of_whole_gangs(
+        cls, world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], solver: Solver
+    ) -> "Estimate":
+        """An estimate without the gangs that can't run whole: the less important ones are left out, one by one.
+
+        Raises:
+            TimeoutError: time was up.
+        """
+        left_out: dict[GangKey, str] = {}
+        while True:
+            found = cls(world, pods, groups, solver, left_out)
+            lacking = found._lacking_gang()
+            if lacking is None:
+                return found.again()
+            left_out[lacking[0]] = lacking[1]
+
+    def _lacking_gang(self) -> tuple[GangKey, str] | None:
+        """The least important gang that the plan for the most pods does not serve whole, and why; None if all are."""
+        if not self._gangs.waiting:
+            return None
+        nodes = (pods for group in self.plan(most_pods).groups for pods in group.nodes)
+        return self._gangs.lacking({pod.uid for pods in nodes for pod in pods})
 
     def offers(self) -> tuple[Offer, ...]:
         """What each group does for the pods that wait.
@@ -161,8 +208,10 @@ class Estimate:
 
     def _sorted(self, pods: Iterable[PendingPod]) -> dict[PodShape, list[Pod]]:
         """The pods by shape, the largest first; their claims are made if they are not there yet."""
-        found: dict[PodShape, list[Pod]] = {}
-        for each in pods:
+        wanted: list[Wanted] = []
+        for each in sorted(pods, key=lambda pending: -pending.pod.priority):
+            if each.pod.uid in self._blocked:
+                continue
             # A gated pod is no demand: a new node would stay empty until the gate is removed.
             if hindrance := no_attempt(each.pod, ()):
                 self._blocked[each.pod.uid] = hindrance
@@ -173,18 +222,21 @@ class Estimate:
                 claims = claims_of(pod, self._snapshot)
                 if isinstance(claims, Blocked):
                     self._blocked[pod.uid] = claims.reason.in_words()
-                    continue
-                refused = self._solver.plugins.pre_filter(pod, claims, self._snapshot, self._solver)
-                if isinstance(refused, Refused):
-                    self._blocked[pod.uid] = refused.refusal.reason.in_words()
                 else:
-                    found.setdefault(self._shape(pod, each, claims), []).append(pod)
+                    wanted.append(Wanted(each, pod, claims))
+        passed, comparing = by_rules(wanted, self._snapshot, self._solver, self._blocked.__setitem__)
+        found: dict[PodShape, list[Pod]] = {}
+        for one in passed:
+            shape = self._shape(one, has_rules=one.pod.namespace in comparing)
+            found.setdefault(shape, []).append(one.pod)
         return dict(sorted(found.items(), key=lambda item: item[0].size, reverse=True))
 
-    def _shape(self, pod: Pod, asked: PendingPod, claims: PodClaims) -> PodShape:
-        demand, groups = asked.demand, asked.groups
+    def _shape(self, wanted: Wanted, *, has_rules: bool) -> PodShape:
+        """``has_rules``: a rule of the namespace compares the devices that its pods get."""
+        pod, claims = wanted.pod, wanted.claims
+        demand, groups = wanted.asked.demand, wanted.asked.groups
         specs = tuple(each.claim.spec for each in claims.pending)
-        is_alone = _is_alone(pod, claims)
+        is_alone = has_rules or _is_alone(pod, claims)
         resources = () if self._snapshot.node_requests is None else likeness_of_resources(pod)
         others: tuple[Hashable, ...] = (pod.containers, pod.policy, pod.priority, pod.nominated_node, resources)
         if self._snapshot.placed is not None:
@@ -198,7 +250,7 @@ class Estimate:
         size = (sum(map(typical_devices, specs)), amounts.get("cpu", 0), amounts.get("memory", 0))
         # A claim that others share may be allocated by the time that the pod is placed.
         least = 0 if is_alone else sum(map(least_devices, specs))
-        shape = PodShape(demand, groups, devices, specs, form, least, size, is_alone)
+        shape = PodShape(demand, groups, devices, specs, form, least, size, is_alone, has_rules)
         self._shapes[(demand, devices, groups)] = shape
         return shape
 
@@ -361,7 +413,7 @@ def expand(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup]
     """
     if not pods or not groups:
         return Expansion((), "there are no pods" if groups else "there are no groups")
-    estimate = Estimate(world, pods, groups, solver)
+    estimate = Estimate.of_whole_gangs(world, pods, groups, solver)
     offered = estimate.offers()
     if not offered:
         return _without_offers(world, groups, estimate)
@@ -373,7 +425,7 @@ def expand(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup]
     group = groups[best.group]
     source = ", ".join(each.origin for each in world.supply.blueprints(group.room.node.node)) or "nothing is known"
     reason = (
-        f"pods that get a place: {best.pods} of {len(pods)}; new nodes: {best.nodes}; "
+        f"pods that get a place: {best.pods} of {estimate.count}; new nodes: {best.nodes}; "
         f"stranded devices: {best.stranded}; devices of a new node: {source}"
     )
     return Expansion((group.name,), reason)

@@ -21,6 +21,7 @@ from extender.autoscaler.scale_up.plan import NodeDemand, NodeGroup
 from extender.autoscaler.simulated_cluster import REJECTED, World
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.cycle import feasible_on
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.pods.node_resources import is_counted
 from extender.planning.changes import ProposedChange, Suggestion
@@ -42,7 +43,8 @@ class PodShape:
         form: number of what it wants of devices, the selectors of its claims aside.
         least: devices that it can't do without.
         size: devices, cpu, memory; larger ones go first.
-        is_alone: it shares a claim, or has one already: no other pod is like it.
+        is_alone: it shares a claim, has one already, or has rules: no other pod is like it.
+        has_rules: a rule of its namespace compares the devices that it and the pods before have got.
     """
 
     demand: NodeDemand
@@ -53,6 +55,7 @@ class PodShape:
     least: int
     size: tuple[int, ...]
     is_alone: bool
+    has_rules: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,6 +210,9 @@ class NewNodes:
             rejected := SchedulerChecks(snapshot, [filling.node]).rejections(pod).get(filling.node)
         ):
             return No(Reason(REJECTED, detail=rejected))
+        node = snapshot.nodes[filling.node]
+        if shape.has_rules and isinstance(refused := feasible_on(pod, node, snapshot, self._solver), No):
+            return refused
         found = self._planner.take(pod, filling.node, snapshot)
         if isinstance(found, No):
             return found
