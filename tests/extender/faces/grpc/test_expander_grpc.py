@@ -135,7 +135,7 @@ async def test_a_call_takes_its_room_until_its_threads_have_ended_although_its_c
         assert 0 < budget.taken[Source.GRPC] == taken
         go.set()
         async with asyncio.timeout(10):
-            while any(budget.taken.values()):
+            for _ in iter(lambda: any(budget.taken.values()), False):
                 await asyncio.sleep(0)
 
 
