@@ -24,6 +24,7 @@ from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.overview import ClaimCounts, Overview, PendingPods
 from extender.answers.observe.pool_sizes import PoolSizes
 from extender.answers.observe.problems import Problems
+from extender.answers.observe.scheduler_settings import OfSchedulerFile
 from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.double_allocations import DoubleAllocations
@@ -99,6 +100,7 @@ class Surroundings:
         verb_priority: knows when verbs run.
         in_background: where searches of background tasks run; None: where all searches run.
         whole_pods: lists all pods for answers; None: the state has them, or nobody has.
+        read_scheduler_file: reads the file that `scheduling.schedulerFile` names; None: it names none.
     """
 
     live: "LiveCluster | None" = None
@@ -111,6 +113,7 @@ class Surroundings:
     verb_priority: VerbPriority = field(default_factory=VerbPriority)
     in_background: Offload | None = None
     whole_pods: WholePods | None = None
+    read_scheduler_file: Callable[[], str] | None = None
 
 
 ALONE: Final = Surroundings()
@@ -193,7 +196,7 @@ def make_extender(
     )
     asked = handle.background.asked
     disagreements = Disagreements()
-    finds = partial(_finds, asked, disagreements, settings)
+    finds = partial(_finds, asked, disagreements, settings, around)
     overview = make_overview(api, state, decider, settings, finds, around=around, off_loop=off_loop)
     explanations = Explanations(overview, negotiation, settings.scheduling, suggestions(around.catalog, settings))
     for tasks in _tasks(negotiated, explanations, disagreements):
@@ -235,7 +238,9 @@ def _tasks(
     )
 
 
-def _finds(asked: Asked, disagreements: Disagreements, settings: Settings, states: DeviceStates) -> Sequence[Find]:
+def _finds(
+    asked: Asked, disagreements: Disagreements, settings: Settings, around: Surroundings, states: DeviceStates
+) -> Sequence[Find]:
     """What looks for the problems of each feature, in the order in which problems are forgotten for want of room."""
     return (
         problem_finders.unreadable,
@@ -246,6 +251,7 @@ def _finds(asked: Asked, disagreements: Disagreements, settings: Settings, state
         disagreements.problems,
         problem_finders.OfClaims(states),
         problem_finders.OfSchedulers(asked),
+        OfSchedulerFile(around.read_scheduler_file, settings),
         gang_problems.problems,
         quota_problems.problems,
         class_problems.problems,

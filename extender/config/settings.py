@@ -419,6 +419,10 @@ class SchedulingSettings(Section):
         default_factory=list,
         description="Names of the schedulers that call this service, as in spec.schedulerName; empty: not known.",
     )
+    scheduler_file: str = Field(
+        default="",
+        description="File with the configuration of the kube-scheduler beside it, which /problems checks; empty: none.",
+    )
     marked_pods_only: bool = Field(
         default=False,
         description="The schedulers have managedResources: they ask only about pods with dra-extender.dev/devices.",

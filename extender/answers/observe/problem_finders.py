@@ -11,6 +11,8 @@ from allocator.checks import DeviceState
 from allocator.pools import Pool
 from allocator.search import SearchBudget, TimedSelectors
 from extender.answers.observe.device_states import DeviceStates
+from extender.answers.observe.scheduler_settings import SCHEDULER
+from extender.cluster.consumers import users_of
 from extender.cluster.double_allocations import double_allocation
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -22,7 +24,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, PODS, SLICES
 
 _PATIENCE: Final = timedelta(minutes=5)
-"""So long may a driver take to publish all slices of a pool."""
+"""So long may a driver take to publish all slices of a pool, or to prepare devices."""
 
 _LATELY: Final = timedelta(minutes=10)
 """So long is told what a scheduler has done."""
@@ -37,9 +39,6 @@ _MOST_IN_BURST: Final = 20
 _FAILED_SELECTOR: Final = re.compile(r"(?:request|class) \S+: selector \d+: ")
 """In a reason of the allocator: which selector fails, and how."""
 
-SCHEDULER: Final = "KubeSchedulerConfiguration"
-"""The kind of what is not an object of the API server."""
-
 _ANY_SCHEDULER: Final = ObjectKey("", "kube-scheduler")
 
 _SELECTING: Final = Limits(steps=0, seconds=0.5)
@@ -53,7 +52,7 @@ def unreadable(look: Look) -> Iterator[Problem]:
 
 
 def of_pools(look: Look) -> Iterator[Problem]:
-    """Pools that cannot be used, and those for nodes that do not exist."""
+    """Pools that cannot be used, those for nodes that do not exist, and those whose driver prepares nothing."""
     nodes = look.snapshot.nodes
     for pool in look.snapshot.inventory.pools.values():
         look.pause()
@@ -66,6 +65,31 @@ def of_pools(look: Look) -> Iterator[Problem]:
             yield Problem("gone-node", SLICES.kind, _of(pool.id), text, cost, told, _first(pool))
         elif problem := pool.problem(look.solver.features):
             yield _unusable(pool, problem, look)
+        elif pool.local_nodes and (since := _unprepared(pool, look)):
+            driver = pool.id.driver
+            text = f"a pod with its devices has not started for five minutes: driver {driver} may not run on the node"
+            cost = "pods that get its devices may not start"
+            told = f"kubectl describe pod: if the kubelet does not name a volume, start driver {driver} on the node"
+            yield Problem("unprepared", SLICES.kind, _of(pool.id), text, cost, told, since)
+
+
+def _unprepared(pool: Pool, look: Look) -> str:
+    """Since when the kubelet of a node waits for the driver of a pool; empty: it does not, or not for long.
+
+    The kubelet notes the start of a pod, has its devices prepared, and makes its sandbox then. So a driver works as
+    long as pods that came later than the first one that waits have a sandbox.
+    """
+    waiting, latest = "", ""
+    for uid in look.snapshot.holders.get(pool.id, ()):
+        claim = look.snapshot.claim(uid)
+        for pod in users_of(claim.claim, look.snapshot) if claim is not None else ():
+            if not pod.started or pod.node_name not in pool.local_nodes or pod.is_finished or pod.deleting:
+                continue
+            if pod.has_started:
+                latest = max(latest, pod.started)
+            elif not waiting or pod.started < waiting:
+                waiting = pod.started
+    return waiting if latest <= waiting and look.is_older(waiting, _PATIENCE) else ""
 
 
 def _unusable(pool: Pool, problem: str, look: Look) -> Problem:

@@ -47,6 +47,7 @@ CAUSES: Final = (
     "driver-stopped",
     "invalid-pool",
     "gone-node",
+    "unprepared",
     "unmatched-class",
     "resource-class",
     "missing",

@@ -7,6 +7,7 @@ from contextlib import suppress
 import httpx
 import orjson
 
+from extender.answers.observe.scheduler_settings import scheduler_file_of
 from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
@@ -46,7 +47,7 @@ class ComputedService:
         )
         solver = make_solver(settings)
         catalog = read_catalog(settings)
-        around = Surroundings(simulation=True, catalog=catalog)
+        around = Surroundings(simulation=True, catalog=catalog, read_scheduler_file=scheduler_file_of(settings))
         extender = make_extender(api, self._state, solver, settings, around=around)
         self._service = extender.service
         negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)

@@ -1,28 +1,18 @@
-"""`dra-extender config`: prints or checks the settings, and checks a kube-scheduler's configuration beside them.
+"""`dra-extender config`: prints or checks the settings, and checks a kube-scheduler's configuration beside them."""
 
-Of the configuration only what concerns dra-extender is checked: whether pods with devices are scheduled safely and
-without waits. kube-scheduler itself refuses unknown fields.
-"""
-
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
+from typing import Annotated
 
 import typer
 
-from extender.cluster.objects.extended_resources import MARKER
+from extender.answers.observe.scheduler_settings import check_scheduler
 from extender.config.settings import Settings
 from extender.config.sources import SettingsError
 from extender.faces.commands.options import ConfigOption, command, command_group, parse_path, text_of
 from extender.faces.commands.output import FOUND_PROBLEMS, refuse, say, warn
 from extender.faces.commands.reading import settings_of
-from extender.planning.kube_scheduler import DEFAULT_SCHEDULER
 from extender.planning.templates.catalog import read_catalog
 from extender.planning.templates.node_templates import TemplateError
-from extender.tools.yamltext import single_mapping
 
 
 @command("dra-extender config print --config config/extender.yaml")
@@ -37,7 +27,8 @@ SchedulerOption = Annotated[
         "--scheduler",
         metavar="FILE",
         parser=parse_path,
-        help="Configuration of the kube-scheduler beside it, such as config/scheduler.yaml.",
+        help="Configuration of the kube-scheduler beside it, such as config/scheduler.yaml. Without it: that of "
+        "scheduling.schedulerFile.",
     ),
 ]
 
@@ -54,8 +45,9 @@ def config_check(config: ConfigOption = None, scheduler: SchedulerOption = None)
     except (SettingsError, TemplateError) as error:
         say(*error.problems)
         raise typer.Exit(FOUND_PROBLEMS) from error
-    if scheduler is not None:
-        _check_scheduler(scheduler, settings)
+    file = scheduler or (Path(named) if (named := settings.scheduling.scheduler_file) else None)
+    if file is not None:
+        _check_scheduler(file, settings)
     typer.echo("the settings are valid")
 
 
@@ -71,203 +63,3 @@ def _check_scheduler(file: Path, settings: Settings) -> None:
 
 
 app = command_group("Print or check the settings.", {"print": config_print, "check": config_check})
-
-
-_PLUGIN: Final = "DynamicResources"
-_KIND: Final = "KubeSchedulerConfiguration"
-_ALL_NODES: Final = 100
-_ENOUGH_REQUESTS: Final = 200
-_DEFAULT_REQUESTS: Final = 50
-"""Requests a second of kube-scheduler's client, if `clientConnection.qps` is not set. A negative number is no limit."""
-
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DEFAULT_TIMEOUT: Final = 5.0
-"""Seconds that kube-scheduler waits for an extender, if `httpTimeout` is not set."""
-
-_VERBS: Final[Mapping[str, str]] = {
-    "filter": "which nodes have the devices",
-    "prioritize": "which of the nodes are best",
-    "preempt": "whose eviction helps",
-    "bind": "to allocate them",
-}
-"""Each verb, and what the scheduler asks with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerFinding:
-    """What is wrong with a field of the file.
-
-    Attributes:
-        field: path of the field.
-        problem: what is wrong, and what follows from it.
-        is_error: devices may be given out twice, or pods started without them, or none is started. Else pods only wait
-            longer, or people are told less.
-    """
-
-    field: str
-    problem: str
-    is_error: bool
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.problem}"
-
-
-def check_scheduler(text: str, settings: Settings) -> tuple[SchedulerFinding, ...]:
-    """What is wrong with a kube-scheduler's configuration beside a service with these settings.
-
-    Args:
-        text: YAML of a KubeSchedulerConfiguration.
-        settings: of the service that the scheduler calls.
-
-    Raises:
-        ValueError: the text is no KubeSchedulerConfiguration.
-    """
-    config = single_mapping(text) or {}
-    if config.get("kind") != _KIND:
-        raise ValueError(f"kind: {config.get('kind')!r} is not {_KIND}")
-    extenders = _mappings(config.get("extenders"))
-    if not extenders:
-        return (_unsafe("extenders", "no extender is named, so the scheduler never asks dra-extender"),)
-    profiles = _mappings(config.get("profiles"))
-    found = [*_of_client(_mapping(config.get("clientConnection"))), *_of_extenders(extenders, settings)]
-    if not profiles:
-        found.append(_unsafe("profiles", _ALLOCATES_TWICE))
-    for number, profile in enumerate(profiles):
-        found += _of_profile(f"profiles[{number}]", profile, settings.scheduling.scheduler_names)
-    return (*found, *_of_percentages(config, profiles, settings))
-
-
-def _of_percentages(
-    config: Mapping[str, Any], profiles: Sequence[Mapping[str, Any]], settings: Settings
-) -> Iterator[SchedulerFinding]:
-    """Each profile has to look at every node; with marked pods only, one has to: policies move these pods there."""
-    said = [profile.get("percentageOfNodesToScore", config.get("percentageOfNodesToScore")) for profile in profiles]
-    if settings.scheduling.marked_pods_only and _ALL_NODES in said:
-        return
-    for number, percentage in enumerate(said):
-        if percentage != _ALL_NODES:
-            shown = "is not set" if percentage is None else f"{percentage} is not {_ALL_NODES}"
-            problem = f"{shown}: the scheduler looks at some nodes only, and rejects pods whose devices are on others"
-            yield _slow(f"profiles[{number}].percentageOfNodesToScore", problem)
-
-
-_ALLOCATES_TWICE: Final = (
-    f"the plugin {_PLUGIN} is not disabled in multiPoint: it and dra-extender would give one device to two claims"
-)
-_NO_GATE: Final = (
-    f"{_PLUGIN} is not enabled there: each pod with a claim template is first rejected, because its claim is not made "
-    "yet, and waits for the end of its backoff"
-)
-
-
-def _of_client(client: Mapping[str, Any]) -> Iterator[SchedulerFinding]:
-    said = client.get("qps") or 0
-    requests = said or _DEFAULT_REQUESTS
-    if isinstance(requests, int | float) and 0 <= requests < _ENOUGH_REQUESTS:
-        number = f"{requests:g}" if said else f"it is not set, which means {requests:g}"
-        problem = "requests a second: each pod that is rejected takes one, and all other pods wait meanwhile"
-        yield _slow("clientConnection.qps", f"{number} {problem}")
-
-
-def _of_profile(at: str, profile: Mapping[str, Any], known: Sequence[str]) -> Iterator[SchedulerFinding]:
-    plugins, name = _mapping(profile.get("plugins")), str(profile.get("schedulerName") or DEFAULT_SCHEDULER)
-    if known and name not in known:
-        problem = f"{name} is not in scheduling.schedulerNames ({', '.join(known)}): its pods are not tried again"
-        yield _slow(f"{at}.schedulerName", problem)
-    if not _names(plugins, "multiPoint", "disabled") & {_PLUGIN, "*"}:
-        yield _unsafe(f"{at}.plugins.multiPoint.disabled", _ALLOCATES_TWICE)
-    elif _PLUGIN not in _names(plugins, "preEnqueue", "enabled"):
-        yield _slow(f"{at}.plugins.preEnqueue.enabled", _NO_GATE)
-    for point in plugins:
-        if point != "preEnqueue" and _PLUGIN in _names(plugins, point, "enabled"):
-            yield _unsafe(f"{at}.plugins.{point}.enabled", _ALLOCATES_TWICE)
-
-
-def _of_extenders(extenders: Sequence[Mapping[str, Any]], settings: Settings) -> Iterator[SchedulerFinding]:
-    """The extender whose URL is that of the service; the only one, if there is one."""
-    own = [number for number, each in enumerate(extenders) if _is_service(str(each.get("urlPrefix", "")), settings)]
-    number = own[0] if own else 0
-    at, extender = f"extenders[{number}]", extenders[number]
-    if not own and len(extenders) > 1:
-        problem = f"no urlPrefix has the port {settings.server.port} and the path {settings.server.prefix or '/'}"
-        yield _slow("extenders", f"{problem} of the settings: none is known to be dra-extender")
-        return
-    if not own:
-        url, server = extender.get("urlPrefix"), settings.server
-        problem = f"{url!r} has not the port {server.port} and the path {server.prefix or '/'} of the settings"
-        yield _slow(f"{at}.urlPrefix", problem)
-    for verb, asks in _VERBS.items():
-        if extender.get(f"{verb}Verb") != verb:
-            problem = f"{extender.get(f'{verb}Verb')!r} is not {verb!r}: the scheduler does not ask dra-extender {asks}"
-            yield (_slow if verb == "prioritize" else _unsafe)(f"{at}.{verb}Verb", problem)
-    if extender.get("ignorable"):
-        problem = "while dra-extender does not answer, the scheduler binds pods whose claims are not allocated"
-        yield _unsafe(f"{at}.ignorable", problem)
-    yield from _of_managed(f"{at}.managedResources", extender, is_marked_only=settings.scheduling.marked_pods_only)
-    if not extender.get("nodeCacheCapable"):
-        problem = "it is not true: the scheduler sends whole nodes, about 10 KiB each, with each call"
-        yield _slow(f"{at}.nodeCacheCapable", problem)
-    timeout, deadline = _seconds(extender.get("httpTimeout")), settings.scheduling.deadline_seconds
-    if timeout is not None and timeout <= deadline:
-        problem = f"{timeout:g} s is not longer than scheduling.deadlineSeconds ({deadline:g} s): late answers are lost"
-        yield _slow(f"{at}.httpTimeout", problem)
-
-
-def _of_managed(at: str, extender: Mapping[str, Any], *, is_marked_only: bool) -> Iterator[SchedulerFinding]:
-    """Without `managedResources`, the scheduler asks about all pods. With it, it has to name the marker."""
-    managed = _mappings(extender.get("managedResources"))
-    markers = [(number, each) for number, each in enumerate(managed) if each.get("name") == MARKER]
-    if managed and not markers:
-        problem = (
-            "the scheduler asks only about pods whose containers request one of these; claims do not count. Name "
-            f"{MARKER}, and apply the policies of deploy/only-scheduler"
-        )
-        yield _unsafe(at, problem)
-    for number, each in markers:
-        if each.get("ignoredByScheduler") is not True:
-            problem = f"it is not true: no node offers {MARKER}, so pods with devices fit nowhere"
-            yield _unsafe(f"{at}[{number}].ignoredByScheduler", problem)
-    if markers and not is_marked_only:
-        problem = "scheduling.markedPodsOnly is not true: explain does not say if a pod with devices lacks it"
-        yield _slow(at, problem)
-    if is_marked_only and not managed:
-        yield _slow(at, "it is not set, but scheduling.markedPodsOnly is true: the scheduler asks about all pods")
-
-
-def _is_service(url: str, settings: Settings) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.port == settings.server.port and parts.path.rstrip("/") == settings.server.prefix
-    except ValueError:
-        return False
-
-
-def _seconds(duration: object) -> float | None:
-    """Seconds of a duration of Go, such as ``1m30s``; None if it is not one."""
-    if duration is None:
-        return _DEFAULT_TIMEOUT
-    parts = _DURATION.findall(str(duration))
-    if "".join(number + unit for number, unit in parts) != str(duration):
-        return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
-
-
-def _names(plugins: Mapping[str, Any], point: str, which: str) -> set[str]:
-    return {str(each.get("name")) for each in _mappings(_mapping(plugins.get(point)).get(which))}
-
-
-def _unsafe(field: str, problem: str) -> SchedulerFinding:
-    return SchedulerFinding(field, problem, is_error=True)
-
-
-def _slow(field: str, problem: str) -> SchedulerFinding:
-    return SchedulerFinding(field, problem, is_error=False)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _mappings(value: object) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from allocator import DEFAULTS_OF
 from extender.answers.metrics import IntakeMetrics, LogMetrics
+from extender.answers.observe.scheduler_settings import scheduler_file_of
 from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
@@ -163,7 +164,12 @@ def surroundings_of(cluster: ServedCluster, settings: Settings, catalog: Catalog
     reader = None if cluster.live is None else cluster.live.api
     whole_pods = None if reader is None else WholePods(reader, settings.cluster.pods_for_answers)
     return Surroundings(
-        cluster.live, budget=cluster.budget, catalog=catalog, has_schedulers=has_schedulers, whole_pods=whole_pods
+        cluster.live,
+        budget=cluster.budget,
+        catalog=catalog,
+        has_schedulers=has_schedulers,
+        whole_pods=whole_pods,
+        read_scheduler_file=scheduler_file_of(settings),
     )
 
 

@@ -3,14 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 from starlette.types import Receive, Scope, Send
 
 from extender.answers.observe.problems import CAUSES, EVENT, MOST_PROBLEMS, ProblemsKeeper, problems
-from extender.assembly import Extender
+from extender.answers.observe.scheduler_settings import scheduler_file_of
+from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
+from extender.config.sources import load
 from extender.faces.http.callers import MAY
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
@@ -33,6 +37,7 @@ from tests.kit.clusters import (
     taint_rule,
 )
 from tests.kit.objects.parts import api_object
+from tests.kit.places import CONFIG
 
 LONG_AGO = "2020-01-01T00:00:00Z"
 HELD = claim("held", allocated=["a/gpu-0"], at="a", users=["p"])
@@ -56,6 +61,11 @@ def quota(devices: int) -> Object:
     return api_object("DeviceQuota", "gold", namespace="ns", spec=limits)
 
 
+def waiting_for_kubelet(name: str, of: str, since: str, phase: str = "Pending") -> Object:
+    """A bound pod that the kubelet of its node knows since a time."""
+    return {**pod(name, of, on="a"), "status": {"phase": phase, "startTime": since}}
+
+
 NOW = datetime.now(UTC).isoformat(timespec="seconds")
 
 CASES: dict[str, tuple[Sequence[Object], list[tuple[str, str, str]]]] = {
@@ -71,6 +81,19 @@ CASES: dict[str, tuple[Sequence[Object], list[tuple[str, str, str]]]] = {
     "slices of a node that was deleted": (
         [*ROOM, local_slice("b")],
         [("gone-node", f"{DRIVER}/b", "node b, which does not exist")],
+    ),
+    "a driver that does not run on the node of its slices": (
+        [*ROOM, HELD, waiting_for_kubelet("p", "held", LONG_AGO)],
+        [("unprepared", f"{DRIVER}/a", f"a pod with its devices has not started for five minutes: driver {DRIVER}")],
+    ),
+    "a pod that its kubelet has just begun to start": ([*ROOM, HELD, waiting_for_kubelet("p", "held", NOW)], []),
+    "a pod that does not start on a node where a later one has started": (
+        [
+            *(*ROOM, HELD, waiting_for_kubelet("p", "held", LONG_AGO)),
+            claim("late", allocated=["a/gpu-1"], at="a", users=["q"]),
+            waiting_for_kubelet("q", "late", NOW, phase="Running"),
+        ],
+        [],
     ),
     "a class that selects nothing": (
         [*ROOM, device_class("tpu", selectors=["device.driver == 'tpu'"])],
@@ -162,6 +185,29 @@ async def test_pods_that_are_tried_too_early_or_without_backoff_are_settings_of_
             await ask(client, "filter", asking(pod("q", "two"), "a"))
         found = [each for each in await items(client, "/problems") if each["cause"] == "scheduler-settings"]
     assert "rejected pods have no backoff" in found[0]["problem"] + found[1]["problem"]
+
+
+async def test_what_is_wrong_in_the_schedulers_file_is_told_as_it_is_now(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    shipped = yaml.safe_load((CONFIG / "scheduler.yaml").read_text())
+    settings = load(f"scheduling: {{schedulerFile: {file}}}")
+    cluster = Cluster.of(*ROOM)
+    around = Surroundings(read_scheduler_file=scheduler_file_of(settings))
+    extender = make_extender(cluster.api, cluster.state, make_solver(settings), settings, around=around)
+
+    def found() -> list[tuple[str, str, str]]:
+        known = [each.problem for each in extender.overview.found_problems()]
+        return [(each.cause, str(each.key), each.text.partition(":")[0]) for each in known]
+
+    assert found() == [("scheduler-settings", str(file), "cannot be read")]
+    file.write_text(yaml.safe_dump(shipped))
+    assert found() == []
+    del shipped["profiles"][0]["plugins"]["preEnqueue"]
+    shipped["podMaxBackoffSeconds"] = 300
+    file.write_text(yaml.safe_dump(shipped))
+    fields = ["podMaxBackoffSeconds", "profiles[0].plugins.preEnqueue.enabled"]
+    assert sorted(found()) == [("scheduler-settings", str(file), field) for field in fields]
+    assert extender.overview.problems.counts()["scheduler-settings"] == 2
 
 
 def test_a_problem_without_a_time_of_its_own_is_known_since_the_first_look() -> None:

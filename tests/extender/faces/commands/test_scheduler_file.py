@@ -8,9 +8,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from extender.answers.observe.scheduler_settings import check_scheduler
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.faces.commands.config import check_scheduler
 from extender.faces.commands.main import app
 from tests.kit.places import CONFIG, ROOT
 
@@ -112,6 +112,8 @@ class TestTheOnlyScheduler:
         (lambda c: c.pop("clientConnection"), "clientConnection.qps", False),
         (lambda c: c["clientConnection"].update(qps=199.5), "clientConnection.qps", False),
         (lambda c: c["clientConnection"].update(qps=0), "clientConnection.qps", False),
+        (lambda c: c.update(podMaxBackoffSeconds=300), "podMaxBackoffSeconds", False),
+        (lambda c: c.update(podInitialBackoffSeconds=30), "podInitialBackoffSeconds", False),
         (lambda c: c.pop("extenders"), "extenders", True),
         (lambda c: extender(c).pop("bindVerb"), "extenders[0].bindVerb", True),
         (lambda c: extender(c).pop("prioritizeVerb"), "extenders[0].prioritizeVerb", False),
