@@ -23,7 +23,7 @@ from extender.answers.explain.pod_claims import (
     resource_advice,
     with_claims_made,
 )
-from extender.cluster.compute_claims import CLASS, cores_of, too_little_cpu
+from extender.cluster.compute_claims import CLASS, cores_of, too_little_cpu, too_much_cpu
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import POD_CLAIM_NAME, ClaimObject, is_immediate, mode_problem, priority_of
 from extender.cluster.objects.pods import Pod
@@ -174,7 +174,7 @@ class Explainer:
         made = [f"claim {name} is not made from its template yet" for name in waiting]
         if admission.special and found.verdict is Conclusion.FITS:
             made.append(f"on a node without a device plugin, the special claim is not made: {admission.special}")
-        made += filter(None, [_conflict_about_cores(pod, snapshot)])
+        made += _conflicts_about_cores(pod, snapshot)
         if admission.unread:
             made.append(f"what the API server says of the pod can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
@@ -298,14 +298,21 @@ class Explainer:
         return [each.message.partition(": ")[2] for each in found]
 
 
-def _conflict_about_cores(pod: Pod, snapshot: Snapshot) -> str:
-    """What is wrong if a pod requests less CPU than its claims take, and devices do not say so themselves; or empty."""
-    cores = cores_of(each.claim.spec for _, each in named_claims(pod, snapshot))
-    if not cores.least:
-        return ""
+def _conflicts_about_cores(pod: Pod, snapshot: Snapshot) -> Iterator[str]:
+    """What is wrong if a pod requests another CPU than its claims take, and devices do not say so themselves."""
+    specs = {name: each.claim.spec for name, each in named_claims(pod, snapshot)}
+    cores = cores_of(specs.values())
+    if not cores.most:
+        return
     slices = (each for each in snapshot.inventory.slices.values() if each.pool.driver == CLASS)
-    takes_of_node = any(device.node_resources for each in slices for device in each.devices)
-    return "" if takes_of_node else too_little_cpu(pod.cpu, cores)
+    if any(device.node_resources for each in slices for device in each.devices):
+        return
+    if problem := too_little_cpu(pod.cpu, cores):
+        yield problem
+    for each in pod.conditions.claiming:
+        own = cores_of(spec for name, spec in specs.items() if name in each.claims)
+        if problem := too_much_cpu(each.cpu, own):
+            yield f"container {each.name}: {problem}"
 
 
 def _refused(pod: Pod, waiting: Sequence[str], admission: Admission) -> Explanation | None:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from allocator import is_node_resource
 from allocator.tools import Fields
 from extender.cluster.objects.label_selectors import LabelSelector, read_label_selector
-from extender.cluster.resources import NONE, Amounts, ContainerNeeds, added, peak, quantity_of
+from extender.cluster.resources import NONE, Amounts, ContainerNeeds, added, cpu_of, peak, quantity_of
 
 _ANY_ADDRESS: Final = "0.0.0.0"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -75,12 +75,26 @@ class SpreadConstraint:
     counts_tainted_nodes: bool = True
 
 
+class ClaimingContainer(NamedTuple):
+    """A container that names claims of its pod.
+
+    Attributes:
+        cpu: what it requests, in thousandths of a core.
+        claims: names of entries in ``spec.resourceClaims``.
+    """
+
+    name: str
+    cpu: int
+    claims: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class PodConditions:
     """What a pod asks of a node and of its neighbors.
 
     Attributes:
         amounts: requests of resources that no device takes or offers, such as ephemeral-storage; in nano units.
+        claiming: the containers that request CPU and name claims. kube-scheduler does not compare the two.
     """
 
     ports: tuple[HostPort, ...] = ()
@@ -88,6 +102,7 @@ class PodConditions:
     anti_affinity: tuple[AffinityTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     amounts: Amounts = field(default_factory=dict, hash=False)
+    claiming: tuple[ClaimingContainer, ...] = ()
 
     @property
     def selects_namespaces(self) -> bool:
@@ -107,8 +122,18 @@ def read_pod_conditions(spec: Fields, init: Sequence[Fields], main: Sequence[Fie
         () if affinity is None else tuple(_terms(affinity, "podAntiAffinity")),
         tuple(_spread(spec)) if spec.has("topologySpreadConstraints") else (),
         _other_amounts(spec, init, main),
+        tuple(_claiming(main)) if spec.has("resourceClaims") else (),
     )
     return NO_CONDITIONS if found == NO_CONDITIONS else found
+
+
+def _claiming(main: Sequence[Fields]) -> Iterator[ClaimingContainer]:
+    for each in main:
+        resources = each.child("resources")
+        cpu = cpu_of(resources.mapping("requests")) or cpu_of(resources.mapping("limits"))
+        names = tuple(entry.text("name") for entry in resources.children("claims"))
+        if cpu and names:
+            yield ClaimingContainer(each.text("name"), cpu, names)
 
 
 def _ports(init: Sequence[Fields], main: Sequence[Fields]) -> Iterator[HostPort]:

@@ -75,12 +75,16 @@ def test_validate_names_the_field(tmp_path: Path, spec: dict[str, Any], problem:
     )
 
 
+MUCH = "container c0: cpu 9 is requested, and the container runs on the 5 CPUs of its claims alone"
+
+
 def test_explain_says_so_too() -> None:
     notes = {}
-    for cpus in (("2", "1"), ("5", "1")):
+    for cpus in (("2", "1"), ("5", "1"), ("9", "90")):
         made, _ = wrapped("Pod", {**a_pod(*cpus), "schedulerName": "dra-scheduler"})
         notes[cpus] = Cluster.from_objects([*documents(), made]).explain("telco/p").notes
     assert LITTLE in notes["2", "1"]
+    assert [each for each in notes["9", "90"] if "CPUs" in each] == [MUCH]
     assert not any("CPUs" in note for note in notes["5", "1"])
 
 

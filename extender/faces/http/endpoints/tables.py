@@ -19,8 +19,8 @@ from allocator.pools import Pool
 from allocator.search import SearchBudget, TimedSelectors
 from allocator.tools import JSON, meant_by, shown
 from extender.answers.observe.overview import Overview
-from extender.answers.observe.problem_finders import SCHEDULER
 from extender.answers.observe.problems import problems
+from extender.answers.observe.scheduler_settings import SCHEDULER
 from extender.answers.observe.tables.claims import claims
 from extender.answers.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices, pools
 from extender.answers.observe.tables.pods import WaitingReasons, pods
