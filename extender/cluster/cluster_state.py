@@ -19,14 +19,22 @@ from extender.cluster.indexes import (
 )
 from extender.cluster.kinds import Topic, WatchedKind, all_kinds
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod, parse_counted_pod, parse_pod, parse_whole_pod
+from extender.cluster.objects.pods import (
+    NOTHING_KEPT,
+    GangKey,
+    Keeping,
+    Pod,
+    parse_counted_pod,
+    parse_pod,
+    parse_whole_pod,
+)
 from extender.cluster.resources import Amounts
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.snapshot_edit import Relist, SnapshotEdit, read
 from extender.cluster.timeline import ChangeLog, Reach
 from extender.kube.api import Event, EventType, ObjectKey, RawObject, Version, key_of, revision, revision_of, version_of
 from extender.kube.plain_pods import PlainPod
-from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
+from extender.kube.resources import CLAIMS, POD_GROUPS, PODS, RESOURCES, Resource
 from extender.tools.faults import RefusedError
 
 NOT_SYNCED: Final = "not synced yet"
@@ -174,6 +182,8 @@ class ClusterState:
             edit.put(kind, key, value, listed=False)
             if version is not None:
                 versions[key] = version
+        if event.resource == POD_GROUPS:
+            edit.rank_members([GangKey(*key, is_pod_group=True)])
         self._commit(edit)
         if self._snapshot.keeping and event.resource == PODS:
             self._end_shown_nomination(event.object["metadata"].get("uid", ""))
@@ -209,6 +219,8 @@ class ClusterState:
         self._versions[resource.kind] = dict(relist.versions)
         if resource == CLAIMS:
             self._mutation_cache.forget_all()
+        if resource in {PODS, POD_GROUPS}:  # each of the two lists was read beside an earlier state of the other
+            edit.rank_members(each for each in edit.snapshot.gangs.members if each.is_pod_group)
         self._commit(edit)
         for uid in {*woken, *self._snapshot.woken}:  # the list may have brought back those of its beginning
             self.keep_for(uid, woken[uid].kept if uid in woken else NOTHING_KEPT)

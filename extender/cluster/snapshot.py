@@ -29,7 +29,8 @@ from extender.cluster.indexes import (
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import DeviceQuota
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import Keeping, Pod
+from extender.cluster.objects.pod_groups import NEVER, PodGroup, with_group_priority
+from extender.cluster.objects.pods import GangKey, Keeping, Pod
 from extender.kube.api import ObjectKey
 
 _T = TypeVar("_T")
@@ -226,6 +227,7 @@ class Snapshot(NamedTuple):
 
     def with_pod(self, pod: Pod) -> "Snapshot":
         """With a pod added or replaced."""
+        pod = self.with_rank(pod)
         key, before = pod.key, self.woken.get(pod.uid) if self.woken else None
         base = self.without_pod(key)
         bound = base.bound
@@ -245,6 +247,30 @@ class Snapshot(NamedTuple):
             node_requests=None if self.node_requests is None else self.node_requests.with_pod(pod),
             placed=None if self.placed is None else self.placed.with_pod(pod),
         )
+
+    def with_rank(self, pod: Pod) -> Pod:
+        """A pod, with the priority of its PodGroup if that has one."""
+        return with_group_priority(pod, self._group_of(pod)) if pod.pod_group else pod
+
+    def never_preempts(self, pod: Pod) -> str:
+        """The object whose ``preemptionPolicy`` says that no pod is evicted for a pod; empty: none does.
+
+        That of its PodGroup counts, if that has one. Of a group without, no waiting pod may say so: kube-scheduler
+        1.37 evicts for the group as a whole.
+        """
+        group = self._group_of(pod) if pod.pod_group else None
+        if group is not None and group.policy:
+            return f"PodGroup {group.name}" if group.policy == NEVER else ""
+        if not pod.may_preempt:
+            return "the pod"
+        if group is None or group.priority is None:
+            return ""
+        members = map(self.pod, self.gangs.members.get(GangKey(pod.namespace, pod.pod_group, is_pod_group=True), ()))
+        waiting = (each for each in members if each is not None and each.is_pending and not each.may_preempt)
+        return next((f"pod {each.name} of PodGroup {group.name}" for each in waiting), "")
+
+    def _group_of(self, pod: Pod) -> PodGroup | None:
+        return self.objects(PodGroup).get(ObjectKey(pod.namespace, pod.pod_group))
 
     def with_woken(self, uid: str, kept: Keeping) -> "Snapshot":
         """With devices kept for a pod that is woken for them. Nothing changes for a pod that is nominated already."""

@@ -14,7 +14,7 @@ from allocator import InvalidObjectError
 from extender.cluster.indexes import counted_cpu
 from extender.cluster.kinds import Topic, WatchedKind
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.resources import cpu_request
 from extender.cluster.snapshot import Snapshot, Unreadable, same_devices
 from extender.kube.api import ObjectKey, RawObject, Version, version_of
@@ -87,6 +87,8 @@ class SnapshotEdit:
             return
         if isinstance(new, ClaimObject):
             new = dated(new, old, listed=listed)
+        elif isinstance(new, Pod):
+            new = self.snapshot.with_rank(new)
         elsewhere = _key_of_uid(self.snapshot, new)
         if elsewhere is not None and elsewhere != key:
             self.drop(kind, elsewhere)
@@ -105,6 +107,14 @@ class SnapshotEdit:
             self.touch(kind.touched(key, old, None))
         self._follow_claim(before, old, None)
         self._follow_cpu(before, key)
+
+    def rank_members(self, groups: Iterable[GangKey]) -> None:
+        """After changes of PodGroups: their pods with devices get their priorities."""
+        for uid in (uid for group in groups for uid in self.snapshot.gangs.members.get(group, ())):
+            pod = self.snapshot.pod(uid)
+            if pod is not None and (ranked := self.snapshot.with_rank(pod)) is not pod:
+                self.snapshot = self.snapshot.with_pod(ranked)
+                self.touch([(Topic.POD, pod.key)])
 
     def count_pod(self, kind: WatchedKind[Any], pod: PlainPod) -> None:
         """Count a pod without devices; ``kind``: that of pods."""

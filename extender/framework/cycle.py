@@ -157,8 +157,11 @@ def open_cycle(pod: Pod, snapshot: Snapshot, solver: Solver) -> Cycle | Blocked:
 
 
 def refreshed(pod: Pod, snapshot: Snapshot) -> Pod:
-    """The pod with the claims that were made and the devices that were kept for it since the scheduler read it."""
-    known = snapshot.pod(pod.uid)
+    """The pod with the claims that were made and the devices that were kept for it since the scheduler read it.
+
+    It has the priority of its PodGroup, if that has one.
+    """
+    known, pod = snapshot.pod(pod.uid), snapshot.with_rank(pod)
     if known is None:
         return pod
     if known.claim_statuses != pod.claim_statuses:

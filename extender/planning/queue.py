@@ -99,6 +99,6 @@ def _key(pod: Pod, snapshot: Snapshot, users: Counter[ObjectKey], solver: Solver
         pod.containers,
         kinds.of(pod),
         pod.priority,
-        pod.may_preempt,
+        snapshot.never_preempts(pod),
         pod.namespace if solver.plugins.count_holders(pod, snapshot) else "",
     )

@@ -192,7 +192,7 @@ class _Advisor:
             yield found
         if lacking := shortage(pod, search.trials.snapshot, self.solver):
             yield lacking
-        if pod.may_preempt:
+        if not search.trials.snapshot.never_preempts(pod):
             found = search.proposal(self.shape, self.solver, evicts=True)
         yield found
 

@@ -284,8 +284,8 @@ class _Hunt:
 
     def _yields(self, other: Pod) -> bool:
         """Whether a pod may be evicted although no other node takes it, as preemption would evict it."""
-        pod = self.shape.pod
-        return self.evicts and pod.may_preempt and is_evictable(other, pod, self.search.trials.snapshot)
+        pod, snapshot = self.shape.pod, self.search.trials.snapshot
+        return self.evicts and not snapshot.never_preempts(pod) and is_evictable(other, pod, snapshot)
 
 
 def _most_candidates(moves: int) -> int:

@@ -75,8 +75,8 @@ def _spared(other: Pod, pod: Pod, needless: str, snapshot: Snapshot) -> _Protect
     named = f"pod {other}"
     if other.deleting or other.is_finished:
         return "terminating already", named
-    if not pod.may_preempt:
-        return "spec.preemptionPolicy of the pod is Never", named
+    if whose := snapshot.never_preempts(pod):
+        return f"spec.preemptionPolicy of {whose} is Never", named
     if other.priority >= pod.priority:
         return f"priority {other.priority} is not lower than {pod.priority}", named
     if not other.node_name:

@@ -191,7 +191,7 @@ class Answering:
         unexamined = []
         for index, each in enumerate(found):
             waiting = queued.get(each.pod)
-            if waiting is None or each.then is None or each.then.node or not _preempts(waiting.pod):
+            if waiting is None or each.then is None or each.then.node or not _preempts(waiting.pod, then.end.snapshot):
                 continue
             if waiting.shape not in reports:
                 if len(reports) == MOST_PREEMPTIONS or self.solver.is_late:
@@ -208,8 +208,8 @@ class Answering:
         return preemption_of(pod, nodes, snapshot, self.solver)
 
 
-def _preempts(pod: Pod) -> bool:
-    return pod.may_preempt and not pod.nominated_node
+def _preempts(pod: Pod, snapshot: Snapshot) -> bool:
+    return not (pod.nominated_node or snapshot.never_preempts(pod))
 
 
 def _turn(each: PodAnswer) -> tuple[bool, int, int, str]:

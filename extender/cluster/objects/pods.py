@@ -367,6 +367,8 @@ class Pod:
         node_name: the node it is bound to; empty while it is pending.
         nominated_node: the node where room was made for it, by its scheduler or by us; empty if there is none.
         kept: what we keep for it, because others are evicted for it; its scheduler may forget the nomination.
+        priority: in a snapshot, that of its PodGroup if that has one.
+        own_priority: its own, while that of its PodGroup counts; None: its own counts.
         claims: in the order of ``spec.resourceClaims``.
         claim_statuses: name in ``spec.resourceClaims`` to the name of its claim; None: no claim is needed.
         containers: those that request extended resources.
@@ -395,6 +397,7 @@ class Pod:
     nominated_node: str = ""
     kept: Keeping = NOTHING_KEPT
     priority: int = 0
+    own_priority: int | None = None
     phase: str = ""
     deleting: bool = False
     scheduler_name: str = ""

@@ -334,8 +334,9 @@ class Evictor:
                 now = pod_of(raw)
                 if now.uid != victim.uid or now.deleting or now.is_finished:
                     return
-                if now.priority >= preemptor.priority:
-                    raise WriteRefusedError(f"its priority is {now.priority} now")
+                priority = now.priority if victim.own_priority is None else victim.priority  # that of a group stays
+                if priority >= preemptor.priority:
+                    raise WriteRefusedError(f"its priority is {priority} now")
                 raw = await self.api.patch_status(PODS, victim.key, self._disruption(raw, victim, preemptor))
                 version = raw["metadata"]["resourceVersion"]
                 await self.api.delete(PODS, victim.key, uid=victim.uid, resource_version=version)

@@ -184,7 +184,8 @@ def _say_who_may_preempt(cluster: Cluster, placements: Iterable[Placement]) -> N
     pods = cluster.pods if waiting and cluster.settings.scheduling.preemption else ()
     holders = (pod for pod in pods if pod.node_name and pod.needs_devices and not pod.is_finished)
     least = min((pod.priority for pod in holders), default=None)
-    candidates = [pod for pod in pods if str(pod) in waiting and pod.may_preempt and not pod.node_name]
+    never = cluster.snapshot.never_preempts
+    candidates = [pod for pod in pods if str(pod) in waiting and not pod.node_name and not never(pod)]
     names = [str(pod) for pod in candidates if least is not None and pod.priority > least]
     if names:
         waiting_names = first_of(names, _MOST_NAMES)

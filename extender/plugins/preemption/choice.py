@@ -74,7 +74,7 @@ def choose(
         solver: the allocator. When its time is up, the best preemption that was found so far is the result.
         may_evict: whether some pods may be evicted together.
     """
-    if not pod.may_preempt or not any(each.priority < pod.priority for each in snapshot.pods.values()):
+    if snapshot.never_preempts(pod) or not any(each.priority < pod.priority for each in snapshot.pods.values()):
         return None
     world = held_for_nominated(pod, snapshot, solver)
     options: list[tuple[Evictions, Members]] = []

@@ -163,9 +163,9 @@ class Preemptor(BackgroundTask):
 
         Victims are chosen half a second after the first call: as other pods come and go, a scheduler asks all the time.
         """
-        pod = rejection.sent
-        plugins = self._solver.plugins
-        may_preempt = pod.may_preempt and not plugins.keeper(pod, rejection.snapshot)
+        snapshot, plugins = rejection.snapshot, self._solver.plugins
+        pod = snapshot.with_rank(rejection.sent)
+        may_preempt = not (snapshot.never_preempts(pod) or plugins.keeper(pod, snapshot))
         helps = plugins.counting.isdisjoint(rejection.result.by)
         if may_preempt and helps and not rejection.result.failed:
             known = self._asked.get(pod.uid)
@@ -174,7 +174,7 @@ class Preemptor(BackgroundTask):
 
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
         """Have the pod's scheduler ask, if a pod may be evicted for it: the choice needs the nodes that it takes."""
-        if not pod.may_preempt or self._solver.plugins.keeper(pod, snapshot):
+        if snapshot.never_preempts(pod) or self._solver.plugins.keeper(pod, snapshot):
             return Found.KNOWN
         if pod.uid in self._asked or pod.uid in self._chosen:
             return Found.KNOWN
