@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.answers.explain.explainer import Explainer
-from extender.answers.explain.output import as_text
 from extender.assembly import make_extender, make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
@@ -97,7 +96,7 @@ def measured(explainer: Explainer, pod: Pod) -> Run:
     """Explain a pod, text included."""
     wall, cpu = time.perf_counter(), time.process_time()
     found = explainer.explain(pod)
-    as_text(found)
+    str(found)
     return Run(time.perf_counter() - wall, time.process_time() - cpu, len(found.proposals))
 
 

@@ -121,6 +121,14 @@ class WhatIfAnswer:
     notes: tuple[str, ...] = ()
     picture: Mapping[str, JSON] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """The whole answer, with ended lines. Line breaks in names and messages are escaped."""
+        return "".join(f"{printable(line)}\n" for line in _lines(self))
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"<WhatIfAnswer: {printable(summary(self))}>"
+
 
 NOTHING_WRITTEN = "Nothing was written: this is computed from the cluster as it is known now."
 
@@ -134,11 +142,6 @@ _WORDS = {
     Difference.WAITS: "would still wait",
     Difference.SAME: "would get a place, as today",
 }
-
-
-def as_text(answer: WhatIfAnswer) -> str:
-    """The whole answer, with ended lines. Line breaks in names and messages are escaped."""
-    return "".join(f"{printable(line)}\n" for line in _lines(answer))
 
 
 def _lines(answer: WhatIfAnswer) -> Iterator[str]:
@@ -250,7 +253,7 @@ def as_json(answer: WhatIfAnswer) -> dict[str, object]:
         "unexamined": {"pods": list(answer.unexamined), "text": unexamined(answer)} if answer.unexamined else None,
         "notes": list(answer.notes),
         "picture": answer.picture,
-        "text": as_text(answer),
+        "text": str(answer),
     }
 
 

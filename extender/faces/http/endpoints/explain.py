@@ -15,7 +15,7 @@ from starlette.responses import Response
 from allocator.tools import JSON, Fields
 from extender.answers.explain.explanation import Explanation
 from extender.answers.explain.explanation_service import Explanations
-from extender.answers.explain.output import as_json, as_text
+from extender.answers.explain.output import as_json
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.priority_classes import CLASS_NAME
 from extender.faces.http.callers import MAY, caller_of
@@ -215,7 +215,7 @@ async def _reply(form: Format, explanation: Explanation | str) -> Response:
         return error_reply(HTTPStatus.NOT_FOUND, explanation)
     if form is Format.JSON:
         return Response(await run_sync(_as_json, explanation), media_type="application/json")
-    return Response(await run_sync(as_text, explanation), media_type="text/plain")
+    return Response(await run_sync(str, explanation), media_type="text/plain")
 
 
 def _as_json(explanation: Explanation) -> bytes:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator.tools import JSON
-from extender.answers.whatif.answer import WhatIfAnswer, as_json, as_text
+from extender.answers.whatif.answer import WhatIfAnswer, as_json
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.edits import EDITS
 from extender.answers.whatif.question import Question, read_question
@@ -118,7 +118,7 @@ async def _answered(request: Request, what_if: WhatIf, bodies: Bodies, body: byt
     answer = await _while_connected(request, what_if.ask(question, caller))
     if answer is None:
         return Response()
-    written = await run_sync(_as_json if form is Format.JSON else as_text, answer)
+    written = await run_sync(_as_json if form is Format.JSON else str, answer)
     return Response(written, media_type="application/json" if form is Format.JSON else "text/plain")
 
 

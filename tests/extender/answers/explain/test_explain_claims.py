@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender import Cluster, UnknownClaimError
-from extender.answers.explain.output import as_json, as_text
+from extender.answers.explain.output import as_json
 from extender.cluster.objects.claims import ALLOCATION_MODE, POD_CLAIM_NAME, PRIORITY
 from extender.config.settings import Settings
 from extender.faces.commands.main import app
@@ -29,7 +29,7 @@ def immediate(name: str = "c", count: int = 1, priority: str = "0") -> Object:
 
 def told(*objects: Object, nodes: tuple[str, ...] | None = None) -> list[str]:
     """The lines about claim c."""
-    return as_text(Cluster.from_objects(objects).explain_claim("ns/c", nodes)).splitlines()
+    return str(Cluster.from_objects(objects).explain_claim("ns/c", nodes)).splitlines()
 
 
 def cordoned(name: str) -> Object:
@@ -96,7 +96,7 @@ def test_a_pod_with_the_name_of_the_claim_is_another_object() -> None:
 )
 def test_pod_that_waits_for_the_claim_is_told_what_to_do(annotations: dict[str, str], advice: str) -> None:
     cluster = Cluster.from_objects([*ROOM, annotated(annotations), pod("p", "c")])
-    assert advice in as_text(cluster.explain("ns/p")).splitlines()
+    assert advice in str(cluster.explain("ns/p")).splitlines()
 
 
 def test_only_the_nodes_that_are_asked_about_count() -> None:

@@ -10,7 +10,6 @@ from httpx import AsyncClient
 
 from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import unknown_pod
-from extender.answers.explain.output import as_text
 from extender.answers.explain.pod_claims import NOTHING_ASKED, Admission, read_admission
 from extender.assembly import Extender, make_extender
 from extender.cluster.cluster_state import ClusterState
@@ -410,7 +409,7 @@ async def test_events_that_can_not_be_read_are_a_note() -> None:
     refused = Fault(refused=ApiError(403, "Forbidden", "events.events.k8s.io is forbidden"))
     found, _ = await asked(parsed(from_template()), fault=refused)
     snapshot = snapshot_of(*WORLD, claim_template(), from_template())
-    text = as_text(Explainer.alone(snapshot, solver()).explain(snapshot.pods[KEY], admission=found))
+    text = str(Explainer.alone(snapshot, solver()).explain(snapshot.pods[KEY], admission=found))
     assert text.splitlines()[1:3] == [
         "Note: claim gpu is not made from its template yet.",
         "Note: what the API server says of the pod can't be read: events.events.k8s.io is forbidden.",

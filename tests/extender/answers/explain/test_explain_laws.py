@@ -22,7 +22,7 @@ from allocator import (
 from allocator.obstacles import conditions_of
 from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Conclusion, Explanation
-from extender.answers.explain.output import as_json, as_text
+from extender.answers.explain.output import as_json
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod, PodClaim
@@ -108,7 +108,7 @@ def test_an_explanation_agrees_with_filter(puzzle: Puzzle) -> None:
 def test_applying_any_proposal_makes_the_pod_fit(puzzle: Puzzle) -> None:
     found, snapshot, using = explained(puzzle)
     for proposal in found.proposals:
-        assert proposal.node in passed(pod_of(puzzle), *after(proposal.changes, snapshot, using)), as_text(found)
+        assert proposal.node in passed(pod_of(puzzle), *after(proposal.changes, snapshot, using)), str(found)
 
 
 @given(puzzles())
@@ -117,7 +117,7 @@ def test_no_change_of_a_proposal_can_be_left_out(puzzle: Puzzle) -> None:
     for proposal in found.proposals:
         for change in proposal.changes:
             rest = [each for each in proposal.changes if each is not change]
-            assert proposal.node not in passed(pod_of(puzzle), *after(rest, snapshot, using)), as_text(found)
+            assert proposal.node not in passed(pod_of(puzzle), *after(rest, snapshot, using)), str(found)
 
 
 @given(puzzles())
@@ -145,7 +145,7 @@ def test_a_device_against_which_nothing_speaks_can_be_had(puzzle: Puzzle) -> Non
 @given(puzzles())
 def test_every_explanation_can_be_written(puzzle: Puzzle) -> None:
     found, _, _ = explained(puzzle)
-    assert as_text(found).startswith("pod default/asking ")
+    assert str(found).startswith("pod default/asking ")
     assert as_json(found)["verdict"] == found.verdict.value
 
 

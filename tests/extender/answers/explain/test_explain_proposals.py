@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 
 from allocator import GATES
 from extender.answers.explain.explanation import Explanation
-from extender.answers.explain.output import as_text
 from tests.extender.answers.explain.cases import EXPLAINED
 from tests.extender.answers.explain.manifests import Manifests
 from tests.extender.answers.explain.scenes import BROKEN, Case, consuming, pool, wants, with_fields
@@ -41,7 +40,7 @@ def broken_proposals(explanation: Explanation, before: Manifests, folder: Path) 
             devices = {each.result.device for each in placed.devices}
             holds = placed.node == proposal.node and set(proposal.devices) <= devices
         if not holds:
-            yield f"{[change.text for change in proposal.changes]}: {placed.reason}\n{as_text(explanation)}"
+            yield f"{[change.text for change in proposal.changes]}: {placed.reason}\n{explanation!s}"
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.explained().proposals])

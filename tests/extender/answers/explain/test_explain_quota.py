@@ -3,7 +3,6 @@
 import pytest
 
 from extender.answers.explain.explainer import Explainer
-from extender.answers.explain.output import as_text
 from extender.kube.api import ObjectKey
 from tests.extender.plugins.preemption.scenes import runs
 from tests.kit.clusters import Object, device_class, local_slice, node, pod, snapshot_of, solver
@@ -18,7 +17,7 @@ def explained(limit: Object, *objects: Object) -> str:
     none = quota({"name": "all", "devices": 0, **limit}, name="few")
     cluster = (device_class(extended="example.com/gpu"), node("a"), local_slice("a"), none, asking, *objects)
     snapshot = snapshot_of(*cluster)
-    return as_text(Explainer.alone(snapshot, solver()).explain(snapshot.pods[ObjectKey("ns", "p")]))
+    return str(Explainer.alone(snapshot, solver()).explain(snapshot.pods[ObjectKey("ns", "p")]))
 
 
 @pytest.mark.parametrize("limit", LIMITS)

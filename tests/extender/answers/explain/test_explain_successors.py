@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extender.answers.explain.explanation import Explanation
-from extender.answers.explain.output import as_json, as_text
+from extender.answers.explain.output import as_json
 from tests.extender.answers.explain.scenes import Case, gpus, held, owned_by, pool, wants
 from tests.kit.clusters import Object, node, request
 
@@ -45,7 +45,7 @@ def test_a_deletion_helps_only_if_the_pod_goes_before_the_successor(priority: in
 def test_a_pod_of_higher_priority_that_nothing_makes_again_is_named_with_its_priority() -> None:
     found = explained(node("a"), pool("a", *gpus(1)), *held("x", "a/gpu-0", priority=5))
     assert deletions(found) == ["ns/x"]
-    assert "Delete pod ns/x (of higher priority: 5; no controller makes it again)" in as_text(found)
+    assert "Delete pod ns/x (of higher priority: 5; no controller makes it again)" in str(found)
 
 
 def test_a_successor_of_higher_priority_that_goes_elsewhere_first_makes_room() -> None:
@@ -57,7 +57,7 @@ def test_a_successor_of_higher_priority_that_goes_elsewhere_first_makes_room() -
     assert [str(each) for each in proposal.successors] == [
         "ReplicaSet web makes pod ns/x again, which then fits on node b"
     ]
-    assert "     ReplicaSet web makes pod ns/x again, which then fits on node b.\n" in as_text(found)
+    assert "     ReplicaSet web makes pod ns/x again, which then fits on node b.\n" in str(found)
 
 
 def test_a_pod_of_a_daemonset_comes_back_to_its_node() -> None:

@@ -13,7 +13,7 @@ from allocator.obstacles import RemedyKind
 from extender import Cluster
 from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Explanation, Proposal
-from extender.answers.explain.output import as_json, as_text
+from extender.answers.explain.output import as_json
 from extender.assembly import suggestions
 from extender.config.settings import Settings
 from extender.faces.commands.template import describe
@@ -63,8 +63,8 @@ def test_a_pod_that_needs_a_node_is_told_the_group_whose_nodes_have_enough_and_n
     assert change.how == (
         f"to the nodes with the labels {{{GROUP}: middle}}; dra-extender template middle prints such a node"
     )
-    assert "Add a node of group middle (template middle)" in as_text(found)
-    assert "Then it fits on new-middle-1." in as_text(found)
+    assert "Add a node of group middle (template middle)" in str(found)
+    assert "Then it fits on new-middle-1." in str(found)
 
 
 def test_no_node_is_proposed_that_kube_scheduler_would_not_take() -> None:

@@ -15,7 +15,7 @@ from allocator import Limits
 from allocator.checks.table import CAUSES
 from allocator.reason import Cause
 from extender.answers.explain.explainer import Explainer
-from extender.answers.explain.output import as_json, as_text
+from extender.answers.explain.output import as_json
 from extender.answers.explain.pod_claims import with_claims_made
 from extender.cluster.snapshot import Unreadable
 from extender.framework.filter import filter_nodes
@@ -40,7 +40,7 @@ def sections() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_text(name: str) -> None:
-    assert as_text(CASES[name].explained()) == sections()[name]
+    assert str(CASES[name].explained()) == sections()[name]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -70,7 +70,7 @@ def test_every_cause_has_a_text(cause: Cause) -> None:
 def test_json_says_what_the_text_says(name: str) -> None:
     found = CASES[name].explained()
     document = orjson.loads(orjson.dumps(as_json(found)))
-    text = as_text(found)
+    text = str(found)
     said = [document["summary"].partition(": ")[0], *document["notes"]]
     said += [fallout["text"] for report in document["requests"] for fallout in report["fallouts"]]
     said += [change["how"] for proposal in document["proposals"] for change in proposal["changes"] if change["how"]]
@@ -112,7 +112,7 @@ def test_nothing_is_said_of_evictions_if_preemption_is_off() -> None:
 def test_names_are_those_of_what_exists(name: str) -> None:
     """Every device, claim and pod that a text names is in the cluster; what is to be added has no name."""
     snapshot = CASES[name].change(snapshot_of(*CASES[name].objects))
-    text = as_text(CASES[name].explained())
+    text = str(CASES[name].explained())
     devices = {str(d.id) for s in snapshot.inventory.slices.values() for d in s.devices} | {f"{DRIVER}/a/gpu-0"}
     named = set(re.findall(rf"\b{DRIVER}/[a-z0-9-]+/[a-z0-9-]+", text))
     assert named <= devices
@@ -133,4 +133,4 @@ def test_what_can_not_be_read_is_to_be_corrected_not_made(kind: str, key: Object
     )
     explanation = case.explained()
     assert explanation.advice == advice
-    assert "gpu can't be read: spec: 1 is not an object" in as_text(explanation)
+    assert "gpu can't be read: spec: 1 is not an object" in str(explanation)

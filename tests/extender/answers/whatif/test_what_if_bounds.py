@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from extender.answers.whatif.answer import MOST_PREEMPTIONS, WhatIfAnswer, as_text
+from extender.answers.whatif.answer import MOST_PREEMPTIONS, WhatIfAnswer
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.question import read_question
 from extender.planning.templates.catalog import Catalog
@@ -71,6 +71,6 @@ async def test_an_answer_whose_time_is_up_tells_what_is_known_and_nothing_else()
         late = [each.pod for each in found.pods if each.then is None]
         assert all(each.then in (None, whole[each.pod]) for each in found.pods)
         assert any("the time was up" in note for note in found.notes) == bool(late)
-        assert as_text(found).count("had no turn in time: ") == bool(late)
+        assert str(found).count("had no turn in time: ") == bool(late)
         unknown.add(len(late))
     assert {0, len(whole)} < unknown

@@ -7,7 +7,7 @@ import pytest
 
 from extender import Cluster
 from extender.answers.explain.explanation import Explanation
-from extender.answers.explain.output import as_json, as_text
+from extender.answers.explain.output import as_json
 from extender.faces.commands.main import app
 from extender.planning.device_counts import least_devices
 from tests.extender.faces.commands.scenes import RUNNER, written
@@ -68,7 +68,7 @@ def test_claim_from_a_template_has_the_annotation_of_the_template() -> None:
 def test_explanation_names_what_is_left_out_and_why() -> None:
     found = explained(node("a"), gpus("a"), wishing(), pod("p", "c"))
     line = "claim ns/c, optional request nic is left out on node a: no device matches request nic"
-    assert line in as_text(found)
+    assert line in str(found)
     left_out = {"claim": "ns/c", "request": "nic", "reason": "no device matches request nic"}
     assert json.dumps([left_out]) in json.dumps(as_json(found))
 
@@ -76,7 +76,7 @@ def test_explanation_names_what_is_left_out_and_why() -> None:
 def test_explanation_of_a_bound_pod_names_what_was_left_out() -> None:
     cluster = Cluster.from_objects([*KINDS, node("a"), gpus("a"), wishing(), pod("p", "c")])
     cluster.schedule()
-    assert "claim ns/c, optional request nic is left out on node a\n" in as_text(cluster.explain("ns/p"))
+    assert "claim ns/c, optional request nic is left out on node a\n" in str(cluster.explain("ns/p"))
 
 
 def test_explanation_says_why_a_node_with_more_is_better() -> None:
@@ -102,7 +102,7 @@ def test_explanation_of_a_pod_that_fits_nowhere_is_about_required_requests() -> 
 )
 def test_quota_leaves_an_optional_request_out(objects: tuple[Object, ...], served: list[str]) -> None:
     cluster = Cluster.from_objects([*KINDS, node("a"), with_nic("a"), wishing(), pod("p", "c"), *objects])
-    told = as_text(cluster.explain("ns/p"))
+    told = str(cluster.explain("ns/p"))
     assert ("left out on node a: it might exceed a DeviceQuota of the namespace" in told) == (len(served) == 1)
     (placed,) = cluster.schedule()
     assert [each.asked for each in placed.devices] == served
@@ -117,7 +117,7 @@ def test_quota_of_a_required_request_still_holds() -> None:
 
 def test_device_class_of_an_optional_request_need_not_exist() -> None:
     cluster = Cluster.from_objects([ACCELERATOR, node("a"), gpus("a"), wishing(), pod("p", "c")])
-    assert "device class nic does not exist" in as_text(cluster.explain("ns/p"))
+    assert "device class nic does not exist" in str(cluster.explain("ns/p"))
     assert cluster.schedule()[0].node == "a"
 
 
@@ -130,7 +130,7 @@ def test_pod_with_only_optional_requests_runs_without_devices() -> None:
 def test_unknown_name_keeps_the_pod_off_all_nodes_with_claim_and_annotation() -> None:
     cluster = Cluster.from_objects([*KINDS, node("a"), with_nic("a"), wishing("c", "nik"), pod("p", "c")])
     error = f'claim ns/c: annotation {ANNOTATION}: there is no request "nik"; similar names: nic'
-    assert error in as_text(cluster.explain("ns/p"))
+    assert error in str(cluster.explain("ns/p"))
     assert error in cluster.schedule()[0].reason
 
 

@@ -5,7 +5,6 @@ from itertools import count
 
 import pytest
 
-from extender.answers.explain.output import as_text
 from extender.faces.simulation.cluster import Cluster as Simulated
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
@@ -51,7 +50,7 @@ EXPLAINED = {
 
 @pytest.mark.parametrize(("pods", "text"), EXPLAINED.values(), ids=EXPLAINED)
 def test_an_explanation_names_the_group_and_what_is_missing(pods: list[Object], text: str) -> None:
-    assert as_text(simulated(*nodes("ab"), *pods).explain("ns/x0")).splitlines()[0] == text
+    assert str(simulated(*nodes("ab"), *pods).explain("ns/x0")).splitlines()[0] == text
 
 
 def test_an_explanation_says_that_its_time_was_over() -> None:

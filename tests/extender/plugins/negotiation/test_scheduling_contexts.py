@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from extender.answers.explain.explanation import Conclusion
-from extender.answers.explain.output import as_text
 from extender.cluster.objects.claims import DEALLOCATION_REQUESTED, MARK
 from extender.config.settings import ControllerSettings
 from extender.kube.api import ObjectKey, RawObject
@@ -229,11 +228,11 @@ async def test_context_that_somebody_deletes_ends_the_bind_and_is_made_again(tmp
 async def test_explanation_says_since_when_a_pod_waits_and_writes_nothing(tmp_path: Path) -> None:
     scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: Licenses()})
     asked = parsed(pod("p", "p-c"))
-    assert f"waiting for controller {NAME} (m, n)" in as_text(await scene.extender.explanations.explain(asked))
+    assert f"waiting for controller {NAME} (m, n)" in str(await scene.extender.explanations.explain(asked))
     assert await scene.context() is None
     await scene.filter()
     waiting = f"waiting for controller {NAME} since {NOW:%Y-%m-%dT%H:%M:%SZ} (m, n)"
-    assert waiting in as_text(await scene.extender.explanations.explain(asked))
+    assert waiting in str(await scene.extender.explanations.explain(asked))
     await scene.contexts[0].turn()
     await scene.filter()
     assert (await scene.extender.explanations.explain(asked, ["n"])).verdict is Conclusion.FITS

@@ -6,7 +6,6 @@ from typing import Any, Final
 import pytest
 
 from extender.answers.explain.explainer import Explainer
-from extender.answers.explain.output import as_text
 from extender.framework.victims import Victims
 from extender.plugins.preemption.choice import choose
 from extender.plugins.preemption.plugin import choose_victims
@@ -169,6 +168,6 @@ def test_device_preemption_and_the_preempt_verb_evict(objects: Sequence[Object],
     assert sorted(each.name for each in found.victims) == victims
     given = {found.node.name: Victims(("u",))}
     if "b" in victims or "c" in victims:
-        assert "with borrowed devices" in as_text(Explainer.alone(snapshot, solver()).explain(asked))
+        assert "with borrowed devices" in str(Explainer.alone(snapshot, solver()).explain(asked))
     added = choose_victims(asked, given, snapshot, solver())[found.node.name].uids
     assert sorted(added) == ["u", *(f"uid-{name}" for name in victims)]
