@@ -20,8 +20,9 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final, get_args
 
+from extender.answers.audit import audit_snapshot
 from extender.config.settings import Transport
-from extender.faces.commands.audit import audit_snapshot, listed
+from extender.faces.commands.audit import listed
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.access import SCHEDULER

@@ -2,7 +2,8 @@
 
 import pytest
 
-from extender.faces.commands.audit import audit_snapshot, listed_live
+from extender.answers.audit import audit_snapshot
+from extender.faces.commands.audit import listed_live
 from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES

@@ -9,7 +9,8 @@ import re
 import httpx
 import pytest
 
-from extender.faces.commands.audit import audit_snapshot, listed
+from extender.answers.audit import audit_snapshot
+from extender.faces.commands.audit import listed
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, EVENTS, NODES, PODS
 from tests.kit.controlplane.aftermath import is_allocated, losses, wait_settled

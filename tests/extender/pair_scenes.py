@@ -7,6 +7,7 @@ from typing import Final
 
 from allocator import Features
 from allocator.audit.rules import Rule
+from extender.answers.audit import audit_snapshot
 from extender.answers.whatif.answering import Answering
 from extender.answers.whatif.question import read_question
 from extender.autoscaler.scale_up.estimate import estimate
@@ -14,7 +15,6 @@ from extender.autoscaler.scale_up.plan import EXPANDERS
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.claims import ALLOCATION_MODE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
-from extender.faces.commands.audit import audit_snapshot
 from extender.framework.service import Service
 from extender.framework.victims import Victims
 from extender.framework.wire import FilterArgs, PreemptArgs

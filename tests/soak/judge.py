@@ -7,7 +7,8 @@ from pathlib import Path
 
 import httpx
 
-from extender.faces.commands.audit import audit_snapshot, listed
+from extender.answers.audit import audit_snapshot
+from extender.faces.commands.audit import listed
 from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.aftermath import is_allocated, losses
 from tests.kit.controlplane.client import Client, key_of

@@ -11,7 +11,8 @@ from typing import Final
 import typer
 
 from allocator import Selectors
-from allocator.audit import Evidence, Finding, audit
+from allocator.audit import Evidence, Finding
+from extender.answers.audit import audit_snapshot, evidence_of
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import connect
 from extender.cluster.snapshot import Snapshot
@@ -25,7 +26,6 @@ from extender.faces.commands.options import (
 )
 from extender.faces.commands.output import FOUND_PROBLEMS, print_result
 from extender.faces.commands.reading import one_cluster
-from extender.framework.pods.claims import bound_pod
 from extender.kube.api import Api, ApiError, Listing, OutcomeUnknownError, key_of
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.discovery import NotServedError
@@ -60,7 +60,7 @@ def audit_command(
     else:
         snapshot = asyncio.run(listed_live(find_origin(*kubeconfig, os.environ)))
     second = second_opinion(snapshot)
-    findings, judged = (*audit_snapshot(snapshot), *second.findings), _judged(_evidence(snapshot))
+    findings, judged = (*audit_snapshot(snapshot), *second.findings), _judged(evidence_of(snapshot))
     print_result(
         output,
         names=lambda: sorted({claim for finding in findings for claim in finding.claims}),
@@ -125,11 +125,6 @@ async def listed_live(origin: Origin, resources: Collection[Resource] = AUDITED)
         return await listed(cluster.api, resources)
 
 
-def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:
-    """All rules that claims and pods of a cluster break."""
-    return audit(_evidence(snapshot), Selectors())
-
-
 def second_opinion(snapshot: Snapshot, seconds: float = SECOND_OPINION_SECONDS) -> Tally:
     """What cel-python says of the selectors of all allocated devices."""
     from extender.plugins.second_opinion.engine import CelPython  # noqa: PLC0415 - few commands need cel-python
@@ -155,17 +150,6 @@ def second_lines(second: Tally) -> Iterable[str]:
         yield f"devices checked by a second engine (cel-python): {counts}"
     for why, devices in second.reasons.most_common(_MOST_REASONS):
         yield f"not checked by the second engine: {why} ({devices})"
-
-
-def _evidence(snapshot: Snapshot) -> Evidence:
-    bound = map(bound_pod, (snapshot.pods[key] for key in sorted(snapshot.pods)))
-    return Evidence(
-        slices=tuple(snapshot.inventory.slices.values()),
-        classes=snapshot.classes,
-        claims=tuple(snapshot.claims[key].claim for key in sorted(snapshot.claims)),
-        nodes={name: node.node for name, node in snapshot.nodes.items()},
-        pods=tuple(pod for pod in bound if pod is not None and (pod.claims or pod.unmade)),
-    )
 
 
 def _judged(evidence: Evidence) -> str:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import Features
+from extender.answers.audit import audit_snapshot
 from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS, estimate, expand
 from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes, PodShape
 from extender.autoscaler.scale_up.plan import EXPANDERS, NodeDemand, NodeGroup, PendingPod, ScaleUpPlan, least_waste
@@ -19,7 +20,6 @@ from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.faces.commands.audit import audit_snapshot
 from extender.framework.decisions.solver import No
 from extender.framework.pods.claims import PodClaims, claims_of
 from extender.kube.api import RawObject

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import DeviceId
+from extender.answers.audit import audit_snapshot
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.snapshot import Snapshot
-from extender.faces.commands.audit import audit_snapshot
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No
 from extender.framework.filter import FilterResult

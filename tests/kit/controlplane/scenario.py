@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from extender.faces.commands.audit import audit_snapshot, listed
+from extender.answers.audit import audit_snapshot
+from extender.faces.commands.audit import listed
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, EVENTS, PODS
 from tests.kit.controlplane.client import WAIT_SECONDS, Client

@@ -8,7 +8,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from extender.faces.commands.audit import audit_snapshot, listed, second_lines, second_opinion
+from extender.answers.audit import audit_snapshot
+from extender.faces.commands.audit import listed, second_lines, second_opinion
 from extender.faces.commands.main import app
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load

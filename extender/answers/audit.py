@@ -1,0 +1,23 @@
+"""The allocator's audit of a cluster: which rules its claims and pods break."""
+
+from allocator import Selectors
+from allocator.audit import Evidence, Finding, audit
+from extender.cluster.snapshot import Snapshot
+from extender.framework.pods.claims import bound_pod
+
+
+def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """All rules that claims and pods of a cluster break."""
+    return audit(evidence_of(snapshot), Selectors())
+
+
+def evidence_of(snapshot: Snapshot) -> Evidence:
+    """What an audit of a cluster looks at."""
+    bound = map(bound_pod, (snapshot.pods[key] for key in sorted(snapshot.pods)))
+    return Evidence(
+        slices=tuple(snapshot.inventory.slices.values()),
+        classes=snapshot.classes,
+        claims=tuple(snapshot.claims[key].claim for key in sorted(snapshot.claims)),
+        nodes={name: node.node for name, node in snapshot.nodes.items()},
+        pods=tuple(pod for pod in bound if pod is not None and (pod.claims or pod.unmade)),
+    )
