@@ -584,10 +584,20 @@ def cores_of(specs: Iterable[ClaimSpec]) -> Cores:
     return Cores(sum(each.least for each in found), sum(each.most for each in found))
 
 
-def _cores(spec: ClaimSpec) -> Cores:
+def cci_drivers_of(specs: Iterable[ClaimSpec]) -> Sequence[str]:
+    """The CCI drivers that claims name in their own parameters."""
+    named = (read_driver(Fields(each, "", [])) for spec in specs for each in _own_parameters(spec))
+    return sorted({name for name in named if name})
+
+
+def _own_parameters(spec: ClaimSpec) -> Iterator[Object]:
     texts = (each.opaque.parameters for each in spec.configs if each.opaque.driver == CLASS)
-    own = [loads(text.encode(errors="surrogatepass")) for text in texts]
-    groups = [group for each in own if isinstance(each, dict) and CORES in each for group in _readable(each)]
+    own = (loads(text.encode(errors="surrogatepass")) for text in texts)
+    return (each for each in own if isinstance(each, dict))
+
+
+def _cores(spec: ClaimSpec) -> Cores:
+    groups = [group for each in _own_parameters(spec) if CORES in each for group in _readable(each)]
     if groups:
         alone = [each for each in groups if not each.is_shared]
         return Cores(sum(each.least for each in alone), sum(each.most for each in alone))

@@ -23,7 +23,7 @@ from extender.answers.explain.pod_claims import (
     resource_advice,
     with_claims_made,
 )
-from extender.cluster.compute_claims import CLASS, cores_of, too_little_cpu, too_much_cpu
+from extender.cluster.compute_claims import CLASS, cci_drivers_of, cores_of, too_little_cpu, too_much_cpu
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import POD_CLAIM_NAME, ClaimObject, is_immediate, mode_problem, priority_of
 from extender.cluster.objects.pods import Pod
@@ -263,7 +263,8 @@ class Explainer:
         without = "" if pod.has_started else without_devices(pod, self.snapshot, self.solver.features)
         lacks = self._lacks(pod)
         not_asked = self._not_asked(pod) if without or lacks else ""
-        notes = (*filter(None, (without, not_asked)), *self.solver.plugins.notes(pod, self.snapshot))
+        slow = "" if lacks or without else _not_started(pod, [each.claim for each in claims])
+        notes = (*filter(None, (without, not_asked, slow)), *self.solver.plugins.notes(pod, self.snapshot))
         if lacks:
             cause = f"kubelet does not start it: {'; '.join(lacks)}"
             notes = notes if pod.has_started else (self._prospect(pod), *notes)
@@ -296,6 +297,18 @@ class Explainer:
         claims = {str(key): self.snapshot.claims[key].claim for key in claim_keys(pod) if key in self.snapshot.claims}
         found = pod_findings([] if bound is None else [bound], claims, {} if node is None else {node.name: node})
         return [each.message.partition(": ")[2] for each in found]
+
+
+def _not_started(pod: Pod, claims: Sequence[Claim]) -> str:
+    """What a kubelet waits for that knows a pod with all its claims, and has not started it; empty: it has."""
+    if not pod.started or pod.has_started or pod.is_finished or not claims:
+        return ""
+    allocated = [each.allocation for each in claims if each.allocation is not None]
+    drivers = sorted({result.device.driver for each in allocated for result in each.results})
+    needs = [f"driver {name}" for name in drivers]
+    needs += [f"CCI driver {name}" for name in cci_drivers_of(each.spec for each in claims)]
+    text = f"its kubelet knows it since {pod.started} and has not started it: on the node, it needs {', '.join(needs)}"
+    return f"{text}; kubectl describe pod {pod.name} -n {pod.namespace} has the kubelet's words" if needs else ""
 
 
 def _conflicts_about_cores(pod: Pod, snapshot: Snapshot) -> Iterator[str]:

@@ -130,8 +130,8 @@ def simulate_live(
     """Where the pods of manifests would get a node and devices in this cluster. Nothing is written.
 
     The pending pods of the cluster have their turn by priority and age, as in the scheduler. An object of the
-    manifests that the cluster has already is not read: the one of the cluster counts. CPU, memory and volumes are
-    ignored. The settings of dra-extender are those of --config.
+    manifests that the cluster has already is not read: the one of the cluster counts. What kube-scheduler checks
+    counts, except volumes. The settings of dra-extender are those of --config.
     """
     logs.log_quietly()
     namespace = place.namespace

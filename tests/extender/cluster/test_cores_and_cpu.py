@@ -88,6 +88,33 @@ def test_explain_says_so_too() -> None:
     assert not any("CPUs" in note for note in notes["5", "1"])
 
 
+@pytest.mark.parametrize(("status", "is_told"), [({}, False), ({"startTime": "2026-01-01T00:00:00Z"}, True)])
+def test_explain_names_the_drivers_that_a_pod_needs_to_start(status: dict[str, str], is_told: bool) -> None:
+    parameters = {"opaque": {"driver": "dra.cpu", "parameters": {"cci driver": "packing.example.com"}}}
+    requests = [{"name": "cpus", "exactly": {"deviceClassName": "dra.cpu"}}]
+    results = [{"request": "cpus", "driver": "dra.cpu", "pool": "telco-1", "device": "cpu-1"}]
+    claim = api_object(
+        "ResourceClaim",
+        "two",
+        namespace="telco",
+        spec={"devices": {"requests": requests, "config": [parameters]}},
+        status={
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}],
+        },
+    )
+    spec = {
+        "nodeName": "telco-1",
+        "containers": [{"name": "c", "image": "i", "resources": {"claims": [{"name": "cpus"}]}}],
+        "resourceClaims": [{"name": "cpus", "resourceClaimName": "two"}],
+    }
+    made, _ = wrapped("Pod", spec)
+    pod = {**made, "status": {"phase": "Pending", **status}, "metadata": {**made["metadata"], "uid": "uid-p"}}
+    notes = Cluster.from_objects([*documents(), claim, pod]).explain("telco/p").notes
+    told = [each for each in notes if "on the node, it needs driver dra.cpu, CCI driver packing.example.com" in each]
+    assert bool(told) is is_told
+
+
 def test_devices_that_take_their_cpu_of_the_node_themselves_are_no_conflict(tmp_path: Path) -> None:
     objects = documents()
     for each in objects:
