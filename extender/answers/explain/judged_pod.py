@@ -73,7 +73,11 @@ def with_rejections(
     if not rejected:
         return explanation
     checks = SchedulerChecks(cycle.snapshot)
-    ways = {name: _remedies(name, cycle, checks) for name in rejected if name in with_devices}
+    short = frozenset(f"Insufficient {each.resource}" for of in cycle.pod.containers for each in of.requests)
+    near = {name: why for name, why in rejected.items() if name in with_devices}
+    # The devices of a device plugin are what such a node lacks.
+    near = {name: why for name, why in near.items() if not explanation.nodes or short.isdisjoint(why.split(", "))}
+    ways = {name: _remedies(name, cycle, checks) for name in near}
     found = Rejections(node_groups(rejected), tuple(name for name, way in ways.items() if way))
     if explanation.verdict is not Conclusion.FITS_NOWHERE:
         return replace(explanation, rejections=found)

@@ -82,6 +82,14 @@ EXPLAINED: Mapping[str, Case] = {
             pod("p", resources={"example.com/gpu": "1"}),
         )
     ),
+    "more than devices and a device plugin have": Case(
+        (
+            EXTENDED[0],
+            node("b", allocatable={"example.com/gpu": "1"}),
+            pod("p", resources={"example.com/gpu": "4"}),
+            *two_gpus("a"),
+        )
+    ),
     # of pods on nodes
     "bound without its claims": Case(
         (
