@@ -42,6 +42,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.planning.changes import Suggest
 from extender.planning.kube_scheduler import SchedulerChecks, no_attempt, not_marked, not_modeled
+from extender.planning.pod_group_rules import contradiction
 
 
 def _no_pause() -> None:
@@ -183,6 +184,8 @@ class Explainer:
         """The explanation of a pod that no scheduler of ours asks about, whatever its nodes have."""
         if hindrance := no_attempt(pod, self.schedulers):
             return _blocked(pod, hindrance)
+        if pod.gang_key is not None and (why := contradiction(pod.gang_key, self.snapshot)):
+            return _blocked(pod, why)
         not_asked = self._not_asked(pod)
         return _blocked(pod, not_asked, _MARKED_AGAIN) if not_asked else None
 

@@ -1,4 +1,4 @@
-"""Gangs that cannot start: their annotations contradict each other, or too few of their pods are there."""
+"""Gangs that cannot start: their pods contradict each other or their PodGroup, or too few of their pods are there."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -7,6 +7,7 @@ from typing import Final
 from extender.framework.problem import Look, Problem
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS, PODS
+from extender.planning.pod_group_rules import contradiction
 from extender.plugins.gangs.gang import gang_at
 
 _PATIENCE: Final = timedelta(minutes=5)
@@ -17,6 +18,11 @@ def problems(look: Look) -> Iterator[Problem]:
     """One for each gang that cannot start."""
     for key in look.snapshot.gangs.members:
         look.pause()
+        if why := contradiction(key, look.snapshot):
+            at, cost = ObjectKey(key.namespace, key.name), "all pods of the group that wait go on waiting"
+            advice = "make the pods again, as the PodGroup says"
+            yield Problem("gang", POD_GROUPS.kind, at, why, cost, advice)
+            continue
         gang = gang_at(key, look.snapshot)
         if gang is None or gang.bound:
             continue
