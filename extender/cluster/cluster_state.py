@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -99,6 +100,14 @@ class ClusterState:
         self._versions: dict[str, dict[ObjectKey, Version]] = {kind: {} for kind in RESOURCES}
         self._waiting: dict[asyncio.Future[None], tuple[str, int]] = {}
         self._mutation_cache: Recent[ClaimObject] = Recent(_MOST_WRITES)
+
+    def copy(self) -> "ClusterState":
+        """A state of its own that knows the same. It follows nothing until it is told."""
+        made = copy(self)
+        made._log, made._doubts, made._seen = self._log.copy(), dict(self._doubts), dict(self._seen)
+        made._versions = {kind: dict(versions) for kind, versions in self._versions.items()}
+        made._waiting, made._mutation_cache = {}, Recent(_MOST_WRITES)
+        return made
 
     # --- reading --------------------------------------------------------------------------------------------
 

@@ -129,6 +129,12 @@ class ChangeLog:
         self._latest = (0, 0), Reach({})
         """What was asked last, from version to version: readers of one moment have mostly read up to the same one."""
 
+    def copy(self) -> "ChangeLog":
+        """A log of its own with the same changes."""
+        made = ChangeLog(self.size)
+        made._kept = _Kept(self._kept.complete_after, list(self._kept.changes))
+        return made
+
     def add(self, version: int, changed: Iterable[tuple[Topic, Hashable]]) -> None:
         """Append the changes of the next version: topics and keys."""
         kept = self._kept.changes

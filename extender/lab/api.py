@@ -6,6 +6,7 @@ kube-controller-manager's resourcequota controller does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
@@ -177,6 +178,19 @@ class MemoryApi:
         for resource in RESOURCES.values():
             sink.replace(resource, self._all(resource), self._revision)
         self._sinks.append(sink)
+
+    def copy(self, new_uid: Callable[[], str], sinks: Iterable[Sink]) -> "MemoryApi":
+        """A server of its own with the same objects.
+
+        Args:
+            new_uid: makes its uids.
+            sinks: know all objects, and get the events from now on.
+        """
+        made = copy(self)
+        made._new_uid, made._sinks = new_uid, [*sinks]
+        made._objects = {kind: dict(objects) for kind, objects in self._objects.items()}
+        made._foreign, made._quota = dict(self._foreign), QuotaAdmission(made._objects)
+        return made
 
     def load(self, resource: Resource, obj: Mapping[str, Any], value: object = None) -> None:
         """Add an object that was made elsewhere, with its uid, times and status. Its fields are not checked.

@@ -10,8 +10,10 @@ import contextlib
 import hashlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from itertools import count
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -68,10 +70,10 @@ class EmbeddedCluster:
         """Load the manifests; what is known is as for `ClusterState`. Raises ApiError: an object is there twice."""
         self._given: set[str] = set()
         """The uids that objects had when they were loaded."""
-        new = (str(uuid.uuid5(_NAMESPACE, str(number))) for number in count())
+        self._numbers = count()
         self.api = MemoryApi(
             now=now,
-            new_uid=lambda: next(uid for uid in new if uid not in self._given),
+            new_uid=self._new_uid,
             read_pod=parse_whole_pod if has_whole_pods else parse_pod,
         )
         self.state = ClusterState(
@@ -102,6 +104,20 @@ class EmbeddedCluster:
             has_whole_pods=True,
         )
 
+    def copy(self) -> "EmbeddedCluster":
+        """A cluster of its own with the same objects. No object is read again."""
+        made = copy(self)
+        made._given, made._numbers = set(self._given), copy(self._numbers)
+        made.state, made._backlog = self.state.copy(), self._backlog.copy()
+        made.api = self.api.copy(made._new_uid, (made.state, made._backlog))
+        made._controller = replace(self._controller, api=made.api)
+        return made
+
+    def _new_uid(self) -> str:
+        """A uid that no object has."""
+        made = (str(uuid.uuid5(_NAMESPACE, str(number))) for number in self._numbers)
+        return next(uid for uid in made if uid not in self._given)
+
     def load(self, manifests: Iterable[Manifest]) -> None:
         """Add objects as they are. Raises ApiError: an object is there twice."""
         objects = tuple(manifests)
@@ -131,6 +147,29 @@ class EmbeddedCluster:
     async def priority_classes(self) -> tuple[PriorityClass, ...]:
         """All priority classes, without those of Kubernetes itself."""
         return tuple(map(parse_priority_class, (await self.api.list(PRIORITY_CLASSES)).items))
+
+    async def replace(self, manifest: Manifest) -> None:
+        """Give an object what a manifest says: labels, annotations, spec, and the status if there is one.
+
+        Pods and claims keep their status. The spec of a pod can't be changed.
+
+        Raises:
+            ApiError: it is refused.
+        """
+        resource, obj = LOADED[manifest.kind], dict(manifest.data)
+        written = obj["metadata"].items() if isinstance(obj["metadata"], Mapping) else ()
+        obj["metadata"] = {name: value for name, value in written if name not in ("uid", "resourceVersion")}
+        if resource == PODS:
+            old = await self.api.get(PODS, ObjectKey(manifest.namespace, manifest.name))
+            placed = {name: old["spec"][name] for name in ("nodeName",) if name in old["spec"]}
+            spec = obj["spec"]
+            if not isinstance(spec, Mapping) or {**spec, **placed} != old["spec"]:
+                message = "spec: field is immutable; remove the pod first"
+                raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message)
+            obj["spec"] = old["spec"]
+        await self.api.update(resource, obj)
+        if "status" in obj and resource not in (PODS, CLAIMS):
+            await self.api.update_status(resource, {**await self.api.get(resource, key_of(obj)), **_status(obj)})
 
     async def remove(self, resource: Resource, key: ObjectKey) -> None:
         """Delete an object, and let the controllers follow. Raises ApiError: there is no such object."""
@@ -174,6 +213,10 @@ class EmbeddedCluster:
             await self.settle()
 
 
+def _status(obj: RawObject) -> RawObject:
+    return {"status": obj["status"]}
+
+
 _OWNERS: Final = frozenset({PODS.kind, POD_GROUPS.kind})
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -205,6 +248,19 @@ class Backlog:
         self._changed_pods: dict[ObjectKey, None] = {}
         self._changed_groups: dict[ObjectKey, None] = {}
         self._changed_claims: dict[ObjectKey, None] = {}
+
+    def copy(self) -> "Backlog":
+        """A backlog of its own with the same work and the same objects."""
+        made = Backlog()
+        made._pods, made._groups, made._claims = dict(self._pods), dict(self._groups), dict(self._claims)
+        made._running = dict(self._running)
+        made._of_user = {uid: dict(claims) for uid, claims in self._of_user.items()}
+        made._changed_pods = dict(self._changed_pods)
+        made._changed_groups = dict(self._changed_groups)
+        made._changed_claims = dict(self._changed_claims)
+        if self.waiting.is_set():
+            made.waiting.set()
+        return made
 
     @property
     def running(self) -> Collection[str]:

@@ -4,7 +4,8 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TextIO, TypeAlias
+from html import escape
+from typing import Any, Final, NamedTuple, Self, TextIO, TypeAlias
 
 import orjson
 
@@ -36,6 +37,14 @@ def plain_lines(table: TextTable) -> list[str]:
     widths = [min(_WIDEST, max(len(line[column]) for line in lines)) for column in range(len(table.columns))]
     padded = ["   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     return [*([table.title] if table.title else []), *(line.rstrip() for line in padded)]
+
+
+def as_html(table: TextTable) -> str:
+    """The table for a notebook. What stands in it is escaped."""
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in table.columns)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
+    title = f"<caption>{escape(table.title)}</caption>" if table.title else ""
+    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 Key: TypeAlias = tuple[str, ...]
@@ -104,6 +113,36 @@ class TablePage:
 
     def _shown(self, column: str, value: JSON) -> str:
         return _cell(value if value is None else self.view.cells.get(column, _cell)(value))
+
+
+class Rows(list[Item]):
+    """Rows as a list of dicts, as ``pandas.DataFrame`` takes them. They print themselves as a table.
+
+    Attributes:
+        table: what the text and a notebook show.
+    """
+
+    def __init__(self, items: Iterable[Item], table: TextTable) -> None:
+        super().__init__(items)
+        self.table = table
+
+    @classmethod
+    def of(cls, view: TableView) -> Self:
+        """All rows of a view."""
+        found = TablePage(view, tuple(dict(row.item()) for row in view.rows))
+        return cls(found.items, found.as_table())
+
+    def __str__(self) -> str:
+        """An aligned table."""
+        return "\n".join(plain_lines(self.table))
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"<{len(self)} row{'' if len(self) == 1 else 's'}: {', '.join(self.table.columns)}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return as_html(self.table)
 
 
 class QueryError(ValueError):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from extender.answers.explain.explanation import Spared
 from extender.cluster.objects.pods import Pod
+from extender.tools.table import TextTable, as_html, plain_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,14 @@ class ShapeAdvice:
     proposal: MoveProposal | None = None
     reason: str = ""
 
+    @property
+    def start(self) -> tuple[str, str, str, str]:
+        """The first cells of a row about it: the pods, what they ask for, where there is room, and how many get it."""
+        pods, proposal = self.pods, self.proposal
+        named = pods[0] if len(pods) == 1 else f"{pods[0]} and {len(pods) - 1} more"
+        placed = f"{len(proposal.placed) if proposal else 0} of {len(pods)}"
+        return named, ", ".join(self.asks), proposal.node if proposal else "-", placed
+
     def as_json(self) -> dict[str, object]:
         """The advice for programs."""
         proposal = None if self.proposal is None else self.proposal.as_json()
@@ -103,6 +112,27 @@ class Advice:
     spared: Sequence[Spared] = ()
     fitting: tuple[tuple[str, str], ...] = ()
     unmodeled: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """An aligned table."""
+        return "\n".join(plain_lines(self.table))
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"<Advice: {len(self.proposals)} proposals for {len(self.shapes)} shapes of pods>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return as_html(self.table)
+
+    @property
+    def table(self) -> TextTable:
+        """A row for each shape."""
+        rows = [
+            (*each.start, each.reason or "; ".join(map(str, each.proposal.moves if each.proposal else ())))
+            for each in self.shapes
+        ]
+        return TextTable(("pods", "ask for", "room on", "placed", "moves or reason"), rows)
 
     @property
     def proposals(self) -> Sequence[MoveProposal]:

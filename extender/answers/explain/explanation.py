@@ -15,6 +15,7 @@ from extender.answers.explain.patches import ObjectPatch
 from extender.framework.pods.extended_resources.requests import in_words
 from extender.kube.api import ObjectKey
 from extender.planning.changes import ProposedChange
+from extender.tools.table import TextTable, as_html
 
 
 class Conclusion(Enum):
@@ -276,6 +277,18 @@ class Explanation:
     def __repr__(self) -> str:
         """One line."""
         return f"<Explanation of {self.subject} {self.pod}: {printable(self.summary)}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the outcome, the reasons of the nodes, and the proposals."""
+        rows = [(self.subject, self.pod), ("outcome", self.summary)]
+        rows += [("to do", self.advice)] if self.advice else []
+        rows += [("fits on", f"{each.node}: {', '.join(map(str, each.devices))}") for each in self.places]
+        rows += [(_counted(len(each.nodes), "node"), each.reason) for each in (*self.nodes, *self.rejections.groups)]
+        for number, each in enumerate(self.proposals, 1):
+            changes = "; ".join(change.text for change in each.changes)
+            rows.append((f"proposal {number}", f"{changes}. Then it fits on {each.node}."))
+        cells = [(name, in_words(text, self.words)) for name, text in rows]
+        return as_html(TextTable(("what", "answer"), cells))
 
     @property
     def is_of_one_node(self) -> bool:

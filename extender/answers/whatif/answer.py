@@ -10,6 +10,7 @@ from allocator.tools import JSON, printable
 from extender.answers.explain.explanation import OfferedDevice, PreemptionReport
 from extender.answers.explain.made_up_nodes import MadeUpNode, node_as_json
 from extender.answers.explain.output import placed_as_json, preemption_as_json
+from extender.tools.table import TextTable, as_html
 
 MOST_PREEMPTIONS: Final = 10
 """Different requests for which evictions are looked for: those of pods that the question names come first."""
@@ -129,6 +130,11 @@ class WhatIfAnswer:
         """One line."""
         return f"<WhatIfAnswer: {printable(summary(self))}>"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: a row for each pod."""
+        rows = [(each.pod, _place(each.today), _place(each.then), each.difference.value) for each in self.pods]
+        return as_html(TextTable(("pod", "today", "then", "difference"), rows))
+
 
 NOTHING_WRITTEN = "Nothing was written: this is computed from the cluster as it is known now."
 
@@ -187,6 +193,14 @@ def unexamined(answer: WhatIfAnswer) -> str:
         f"Who would be evicted is not known for {_counted(len(answer.unexamined))}: an answer looks for it for at most "
         f"{MOST_PREEMPTIONS} different requests, and only in its time (the explanation of a pod says it for today)"
     )
+
+
+def _place(fate: Fate | None) -> str:
+    if fate is None:
+        return "-"
+    if not fate.node:
+        return ", ".join(f"{number} {reason}" if number else reason for reason, number in fate.reasons) or "waits"
+    return " ".join([fate.node, *map(str, fate.devices)])
 
 
 def _words(difference: Difference, pods: int = 1) -> str:

@@ -11,8 +11,8 @@ from typing import Final
 import typer
 
 from allocator import Selectors
-from allocator.audit import Evidence, Finding
-from extender.answers.audit import audit_snapshot, evidence_of
+from allocator.audit import Evidence
+from extender.answers.audit import audit_snapshot, evidence_of, rows_of
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import connect
 from extender.cluster.snapshot import Snapshot
@@ -33,7 +33,6 @@ from extender.kube.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, SL
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import parse_namespace
 from extender.plugins.second_opinion.looks import SecondLooks, Tally
-from extender.tools.table import TextTable
 
 AUDITED = (NODES, SLICES, CLASSES, PODS, CLAIMS)
 """The kinds that the audit reads: pods before claims, because a pod that has a node has had its claims before."""
@@ -61,11 +60,12 @@ def audit_command(
         snapshot = asyncio.run(listed_live(find_origin(*kubeconfig, os.environ)))
     second = second_opinion(snapshot)
     findings, judged = (*audit_snapshot(snapshot), *second.findings), _judged(evidence_of(snapshot))
+    rows = rows_of(findings)
     print_result(
         output,
         names=lambda: sorted({claim for finding in findings for claim in finding.claims}),
-        data=lambda: [finding_json(finding) for finding in findings],
-        table=lambda: finding_table(findings),
+        data=lambda: [*rows],
+        table=lambda: rows.table,
     )
     if output is Output.TABLE:
         typer.echo(judged if findings else f"every rule holds; {judged}")
@@ -156,19 +156,3 @@ def _judged(evidence: Evidence) -> str:
     allocated = sum(claim.allocation is not None for claim in evidence.claims)
     pods = f"{len(evidence.pods)} {'pod' if len(evidence.pods) == 1 else 'pods'} with claims on nodes"
     return f"judged: {allocated} allocated of {len(evidence.claims)} claims, {pods}"
-
-
-def finding_table(findings: Iterable[Finding]) -> TextTable:
-    """A row per finding."""
-    rows = [(f.rule.value, ", ".join(f.claims) or "-", str(f.device or "-"), f.message) for f in findings]
-    return TextTable(("rule", "claims", "device", "what is wrong"), rows)
-
-
-def finding_json(finding: Finding) -> dict[str, object]:
-    """A finding for programs."""
-    return {
-        "rule": finding.rule.value,
-        "claims": list(finding.claims),
-        "device": finding.device and finding.device._asdict(),
-        "message": finding.message,
-    }

@@ -145,7 +145,7 @@ def _print(advice: Advice, only: ObjectKey | None, output: WideOutput) -> None:
         output,
         names=lambda: (str(move.pod) for proposal in advice.proposals[:1] for move in proposal.moves),
         data=advice.as_json,
-        table=lambda: _wide(advice) if output is WideOutput.WIDE else _table(advice),
+        table=lambda: _wide(advice) if output is WideOutput.WIDE else advice.table,
     )
     if output in {WideOutput.TABLE, WideOutput.WIDE} and advice.shapes:
         for each in advice.spared:
@@ -163,15 +163,6 @@ def _nothing_to_do(advice: Advice, only: ObjectKey | None) -> str:
     return "no pod with devices is pending"
 
 
-def _table(advice: Advice) -> TextTable:
-    columns = ("pods", "ask for", "room on", "placed", "moves or reason")
-    return TextTable(columns, [(*_start(each), each.reason or _moves(each)) for each in advice.shapes])
-
-
-def _moves(advice: ShapeAdvice) -> str:
-    return "; ".join(map(str, advice.proposal.moves)) if advice.proposal else ""
-
-
 def _wide(advice: Advice) -> TextTable:
     """One line for each pod that makes room."""
     columns = ("pods", "ask for", "room on", "placed", "pod", "controller", "priority", "from", "to", "reason")
@@ -182,13 +173,6 @@ def _rows(advice: ShapeAdvice) -> Iterator[tuple[str, ...]]:
     for move in advice.proposal.moves if advice.proposal else ():
         pod = move.pod
         moved = (str(pod), str(pod.controller), str(pod.priority), pod.node_name, move.to or "(evicted)", "-")
-        yield *_start(advice), *moved
+        yield *advice.start, *moved
     if advice.proposal is None:
-        yield *_start(advice), "-", "-", "-", "-", "-", advice.reason
-
-
-def _start(advice: ShapeAdvice) -> tuple[str, str, str, str]:
-    pods, proposal = advice.pods, advice.proposal
-    named = pods[0] if len(pods) == 1 else f"{pods[0]} and {len(pods) - 1} more"
-    placed = f"{len(proposal.placed) if proposal else 0} of {len(pods)}"
-    return named, ", ".join(advice.asks), proposal.node if proposal else "-", placed
+        yield *advice.start, "-", "-", "-", "-", "-", advice.reason

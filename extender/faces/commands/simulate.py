@@ -2,8 +2,7 @@
 
 import asyncio
 import random
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -37,9 +36,8 @@ from extender.faces.commands.reading import (
 )
 from extender.faces.serving.memory import undisturbed
 from extender.faces.simulation.cluster import Cluster, UnknownPodError
-from extender.faces.simulation.scheduling import Placement
+from extender.faces.simulation.scheduling import Placement, Placements
 from extender.faces.simulation.workloads import Skipped
-from extender.framework.decisions.verdict import PendingReason
 from extender.kube.api import ApiError, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.resources import NAMESPACES, PRIORITY_CLASSES, QUOTAS
@@ -223,37 +221,14 @@ def _print_placements(cluster: Cluster, placements: Sequence[Placement], output:
         output,
         names=lambda: (placement.pod for placement in placements),
         data=lambda: [placement.as_json() for placement in placements],
-        table=lambda: _wide(placements) if output is WideOutput.WIDE else _table(placements),
+        table=lambda: _wide(placements) if output is WideOutput.WIDE else Placements(placements).table,
     )
-
-
-_WAITS_FOR: Final[Mapping[PendingReason | None, str]] = {
-    PendingReason.NO_ATTEMPT: "for a scheduler that tries it",
-    PendingReason.CLAIMS: "for usable claims",
-    PendingReason.GANG: "for its group",
-    PendingReason.QUOTA: "for quota",
-    PendingReason.DEVICES: "for devices",
-    PendingReason.TERMINATING: "for the end of other pods",
-    PendingReason.SEARCH: "for a search within its limits",
-    None: "for a node",
-}
 
 
 def _say_summary(placements: Collection[Placement], output: WideOutput) -> None:
     """Say at the end of a table what came out. Programs count for themselves."""
     if placements and output in (WideOutput.TABLE, WideOutput.WIDE):
-        note(summary(placements))
-
-
-def summary(placements: Collection[Placement]) -> str:
-    """``25 of 32 pods placed, 7 wait: 4 for devices, 3 for usable claims``; the most frequent cause first."""
-    causes = Counter(each.waits_for for each in placements if not each.node)
-    waiting, all_pods = causes.total(), len(placements)
-    placed = f"{all_pods - waiting} of {all_pods} pod{'' if all_pods == 1 else 's'} placed"
-    if not waiting:
-        return placed
-    words = (f"{number} {_WAITS_FOR.get(cause, 'for another reason')}" for cause, number in causes.most_common())
-    return f"{placed}, {waiting} {'waits' if waiting == 1 else 'wait'}: {', '.join(words)}"
+        note(Placements(placements).summary)
 
 
 def _nothing_to_do(cluster: Cluster) -> str:
@@ -267,20 +242,6 @@ def _nothing_to_do(cluster: Cluster) -> str:
     ]
     found = f"of the pods, {' and '.join(counts)}" if counts else "the manifests have no pods"
     return f"there is nothing to schedule: {found}"
-
-
-def _table(placements: Iterable[Placement]) -> TextTable:
-    rows = [
-        (placement.pod, placement.node or "-", placement.reason or ", ".join(_what(placement)) or "-")
-        for placement in placements
-    ]
-    return TextTable(("pod", "node", "devices or reason"), rows)
-
-
-def _what(placement: Placement) -> Iterator[str]:
-    """The devices of a pod, and the optional requests that have none."""
-    yield from map(str, placement.devices)
-    yield from (f"without optional {each.request}" for each in placement.left_out)
 
 
 def _wide(placements: Iterable[Placement]) -> TextTable:

@@ -1,25 +1,38 @@
 """A cluster in memory as a library: no files are written, nothing is printed, and the caller needs no event loop."""
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from anyio.from_thread import start_blocking_portal
 
+from allocator.tools import did_you_mean, nearest
+from extender.answers.audit import audit_snapshot, rows_of
+from extender.answers.defragmentation.advice import Advice
+from extender.answers.defragmentation.defragment import MOVES, SearchBounds, defragment
+from extender.answers.defragmentation.defragment import SECONDS as SEARCH_SECONDS
 from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
 from extender.answers.explain.explanation import Explanation, unknown_pod
 from extender.answers.explain.pod_claims import read_admission
+from extender.answers.observe.device_states import DeviceStates
+from extender.answers.observe.tables.devices import DeviceFilter, devices
+from extender.answers.whatif.answer import WhatIfAnswer
+from extender.answers.whatif.answering import SECONDS, Answering
+from extender.answers.whatif.question import read_question
 from extender.assembly import Extender, Surroundings, make_extender, make_solver, suggestions
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_whole_pod
+from extender.cluster.priority_classes import PriorityClasses
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import ControllerSettings, ParameterKind, Settings
-from extender.faces.simulation.scheduling import Placement, schedule
+from extender.faces.simulation.scheduling import Placements, devices_of, schedule
 from extender.faces.simulation.workloads import Skipped, expanded
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.stand_in import stand_in
-from extender.kube.api import ApiError, ObjectKey
+from extender.kube.api import ApiError, ObjectKey, key_of
 from extender.kube.claim_rules import check_expression
 from extender.kube.resources import NAMESPACES, PODS
 from extender.lab.api import MemoryApi
@@ -43,6 +56,7 @@ from extender.planning.templates.catalog import Catalog, read_catalog
 from extender.plugins.negotiation.parameters import resource_of
 from extender.tools.logs import log_quietly
 from extender.tools.offload import at_once
+from extender.tools.table import Rows, TextTable
 from extender.tools.user_error import UserError
 
 
@@ -122,6 +136,13 @@ class Cluster:
         skipped: the objects that a simulation does not use, with the reason for workloads.
     """
 
+    def __repr__(self) -> str:
+        """One line."""
+        snapshot, pods = self.snapshot, self.pods
+        waiting = sum(pod.is_pending for pod in pods)
+        devices = sum(len(each.devices) for pool in snapshot.inventory.pools.values() for each in pool.newest)
+        return f"<Cluster: {len(snapshot.nodes)} nodes, {devices} devices, {len(pods)} pods, {waiting} of them pending>"
+
     def __init__(self, settings: Settings | None = None) -> None:
         """An empty cluster; without settings, it has the defaults of the service."""
         log_quietly()
@@ -180,31 +201,67 @@ class Cluster:
         """
         self._take(load_objects(objects, _SOURCE, check_expression), refused)
 
+    def apply(self, *manifests: Mapping[str, Any] | str | Path, refused: Callable[[str], object] | None = None) -> None:
+        """Add API objects, and give those that are there the labels, the spec and the status of the manifest.
+
+        Pods and claims keep their status, and the spec of a pod can't be changed: `remove` the pod first.
+
+        Args:
+            manifests: objects, files, and folders of files.
+            refused: as for `from_manifests`.
+
+        Raises:
+            UnreadableFilesError: files cannot be opened.
+            ManifestsError: an object is invalid, and ``refused`` is None. Nothing is changed then, unless the problem
+                is found by the change itself.
+        """
+        for each in manifests:
+            if isinstance(each, Mapping):
+                loaded = load_objects([each], _SOURCE, check_expression)
+            else:
+                loaded = load([Path(each)], check_expression)
+            self._take(loaded, refused, replaces=True)
+
     def remove(self, kind: str, name: str, namespace: str = "default") -> None:
         """Delete an object; the devices of a deleted pod are free again.
 
         Args:
             kind: e.g. ``Pod``. Workloads are no objects of the cluster any more, only their pods.
-            name: of the object.
-            namespace: ignored for kinds without namespaces.
+            name: ``name`` or ``namespace/name`` of the object.
+            namespace: if the name has none; ignored for kinds without namespaces.
 
         Raises:
-            KeyError: there is no such object.
+            KeyError: there is no such kind or object; the text names what was probably meant.
         """
-        resource = LOADED[kind]
-        key = ObjectKey(namespace if resource.namespaced else "", name)
+        resource = LOADED.get(kind)
+        if resource is None:
+            raise KeyError(f"there is no kind {kind}{did_you_mean(nearest(kind, LOADED))}")
+        place, _, own = name.rpartition("/")
+        key = ObjectKey((place or namespace) if resource.namespaced else "", own)
         try:
             self._run(lambda: self._embedded.remove(resource, key))
         except ApiError as error:
-            raise KeyError(f"{kind} {key}") from error
+            names = [str(key_of(each)) for each in self._run(lambda: self._embedded.api.list(resource)).items]
+            raise KeyError(f"{kind} {key} does not exist{did_you_mean(nearest(str(key), names))}") from error
+
+    def copy(self) -> "Cluster":
+        """A cluster of its own with the same objects and settings: what is done to one does not change the other.
+
+        It costs little, since no object is read again: a study may have thousands of copies.
+        """
+        made = copy(self)
+        made.__dict__.pop("_extender", None)
+        made._embedded = self._embedded.copy()
+        made._parameters = ParameterObjects(self.settings.controllers, made._embedded.api)
+        return made
 
     def schedule(
         self,
         *,
         before: str = "",
         choice: NodeChoice | None = None,
-        progress: Callable[[int, int], object] = lambda _done, _all: None,
-    ) -> tuple[Placement, ...]:
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Placements:
         """Schedule all pending pods by priority, then the oldest first; equal ones in the order in which they came.
 
         Args:
@@ -223,10 +280,10 @@ class Cluster:
         until = self._pod(before).key if before else None
         names = self.settings.scheduling.scheduler_names
 
-        async def scheduled() -> tuple[Placement, ...]:
+        async def scheduled() -> Placements:
             try:
                 return await schedule(
-                    self._extender, self._embedded, names, choice=choice, before=until, progress=progress
+                    self._extender, self._embedded, names, choice=choice, before=until, progress=progress or _quietly
                 )
             finally:
                 await self._extender.service.close()
@@ -278,6 +335,71 @@ class Cluster:
             raise UnknownClaimError(unknown_claim(key, self.snapshot.claims.values()))
         self._ask_controllers(stand_in(found.claim))
         return explain_claim(found, Explainer.alone(self.snapshot, self._solver), nodes)
+
+    def what_if(self, question: Mapping[str, object]) -> WhatIfAnswer:
+        """Where pods would run if something were different; the cluster stays as it is.
+
+        Args:
+            question: as of ``POST /what-if``, for example ``{"drain": ["node-1"]}``.
+
+        Raises:
+            QuestionError: the question has mistakes, or names what does not exist.
+            TimeoutError: there was not enough time to find out what happens today.
+            TemplateError: the node templates of the settings cannot be used.
+        """
+        solver, scheduling = self._solver, self.settings.scheduling
+        answering = Answering(
+            solver.within(solver.clock() + SECONDS),
+            self._catalog,
+            datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            scheduling.scheduler_names,
+            scheduling.preemption,
+            PriorityClasses(self._run(self._embedded.priority_classes)),
+        )
+        return answering.answer(read_question(question), self.snapshot)
+
+    def defragment(self, pod: str = "", *, max_moves: int = MOVES, seconds: float = SEARCH_SECONDS) -> Advice:
+        """Which few pods to move, so that pending pods get devices; the cluster stays as it is.
+
+        Args:
+            pod: only for this pending pod and those that ask for the same; empty: for all.
+            max_moves: the most pods that one proposal moves.
+            seconds: the most time for the search.
+
+        Raises:
+            UnknownPodError: there is no such pod.
+            TimeoutError: not even the pods that fit have their nodes in time.
+        """
+        only, bounds = self._pod(pod).key if pod else None, SearchBounds(max_moves, seconds)
+        names = self.settings.scheduling.scheduler_names
+        return defragment(self.snapshot, self._solver, only=only, bounds=bounds, schedulers=names)
+
+    def devices(
+        self, *, free: bool | None = None, driver: str = "", pool: str = "", node: str = "", state: str = ""
+    ) -> Rows:
+        """The devices with their states, attributes and capacities; what is empty or None excludes none.
+
+        Args:
+            free: True: only those that are free; False: only the others.
+            driver: the name of their driver.
+            pool: the name of their pool.
+            node: the only node that reaches them.
+            state: ``free``, ``allocated`` or another state of the column.
+        """
+        wanted = DeviceFilter(driver, pool, node, state, free)
+        return Rows.of(devices(self.snapshot, DeviceStates(self.settings.features), wanted, wide=True))
+
+    def audit(self) -> Rows:
+        """Which rules allocated claims and pods on nodes break; no rows if every rule holds."""
+        return rows_of(audit_snapshot(self.snapshot))
+
+    def diff(self, other: "Cluster") -> Rows:
+        """The nodes that one of two clusters lacks, and the pods that have another place there: one row each."""
+        here, there = _places(self), _places(other)
+        keys = [key for key in {**here, **there} if here.get(key) != there.get(key)]
+        rows = [(*key, here.get(key, "-"), there.get(key, "-")) for key in keys]
+        columns = ("kind", "name", "here", "there")
+        return Rows((dict(zip(columns, row, strict=True)) for row in rows), TextTable(columns, rows))
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -337,15 +459,19 @@ class Cluster:
         loaded: Loaded,
         refused: Callable[[str], object] | None,
         warned: Callable[[str], object] | None = None,
+        *,
+        replaces: bool = False,
     ) -> None:
-        """Add the objects of manifests that are not refused."""
+        """Add the objects of manifests that are not refused; with ``replaces``, change those that are there."""
         if loaded.unreadable:
             raise UnreadableFilesError(*loaded.unreadable)
         documents, nodes = self._parameters.without(loaded.documents), self.snapshot.nodes.values()
         classes, second = priority_classes(documents, self._run(self._embedded.priority_classes))
         expansion = expanded(documents, classes, nodes)
         objects, unprioritized = prioritized(expansion.objects, classes)
-        objects, problems = self._admitted(objects, [*second, *unprioritized], warned)
+        known = [each for each in objects if replaces and self._embedded.has(each)]
+        new = [each for each in objects if not (replaces and self._embedded.has(each))]
+        objects, problems = self._admitted(new, [*second, *unprioritized], warned)
         problems = (*loaded.problems, *expansion.problems, *problems)
         if problems and refused is None:
             raise ManifestsError(*problems)
@@ -355,9 +481,20 @@ class Cluster:
         self.skipped += tuple(expansion.skipped)
         self._namespaces += tuple(each for each in objects if each.kind == NAMESPACES.kind)
         self._embedded.load(objects)
+        for each in known:
+            self._replace(each, refused)
         self._parameters.keep(loaded.documents)
         self._embedded.refuse(loaded.refused)
         self._run(self._embedded.settle)
+
+    def _replace(self, manifest: ManifestObject, refused: Callable[[str], object] | None) -> None:
+        try:
+            self._run(lambda: self._embedded.replace(manifest))
+        except ApiError as error:
+            problem = f"{manifest.source}: {manifest}: {error}"
+            if refused is None:
+                raise ManifestsError(problem) from error
+            refused(problem)
 
     def _admitted(
         self,
@@ -385,3 +522,16 @@ class Cluster:
         with start_blocking_portal() as portal:
             found: _T = portal.call(work)
             return found
+
+
+def _quietly(_done: int, _all: int) -> None:
+    pass
+
+
+def _places(cluster: Cluster) -> dict[tuple[str, str], str]:
+    """Kind and name of each node and pod to where it is."""
+    found = {("Node", name): "there" for name in cluster.snapshot.nodes}
+    for pod in cluster.pods:
+        devices = "".join(f" {each}" for each in devices_of(pod, cluster.snapshot))
+        found["Pod", str(pod)] = f"{pod.node_name}{devices}" if pod.node_name else "pending"
+    return found

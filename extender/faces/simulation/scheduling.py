@@ -6,7 +6,7 @@ node that they have. kube-scheduler's own part in the choice of a node is a `Nod
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -36,6 +36,7 @@ from extender.planning.kube_scheduler import FirstNode, NodeChoice, no_attempt
 from extender.plugins.immediate_claims import ImmediateClaims, in_order
 from extender.plugins.pinned_claims import is_pinned, lacks_some
 from extender.tools.faults import RefusedError
+from extender.tools.table import TextTable, as_html, plain_lines
 
 _NOT_ALLOCATED: Final = (BindError, WriteRefusedError, OutcomeUnknownError)
 
@@ -108,6 +109,67 @@ class Placement:
         }
 
 
+_WAITS_FOR: Final[Mapping[PendingReason | None, str]] = {
+    PendingReason.NO_ATTEMPT: "for a scheduler that tries it",
+    PendingReason.CLAIMS: "for usable claims",
+    PendingReason.GANG: "for its group",
+    PendingReason.QUOTA: "for quota",
+    PendingReason.DEVICES: "for devices",
+    PendingReason.TERMINATING: "for the end of other pods",
+    PendingReason.SEARCH: "for a search within its limits",
+    None: "for a node",
+}
+
+
+class Placements(tuple[Placement, ...]):
+    """The placements of some pods, in the order of the scheduling. They print themselves as a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """An aligned table, and the summary."""
+        return "\n".join([*plain_lines(self.table), self.summary])
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"<Placements: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return as_html(self.table)
+
+    @property
+    def table(self) -> TextTable:
+        """A row for each pod."""
+        rows = [(each.pod, each.node or "-", each.reason or ", ".join(_what(each)) or "-") for each in self]
+        return TextTable(("pod", "node", "devices or reason"), rows)
+
+    @property
+    def summary(self) -> str:
+        """``25 of 32 pods placed, 7 wait: 4 for devices, 3 for usable claims``; the most frequent cause first."""
+        causes = Counter(each.waits_for for each in self if not each.node)
+        waiting, all_pods = causes.total(), len(self)
+        placed = f"{all_pods - waiting} of {all_pods} pod{'' if all_pods == 1 else 's'} placed"
+        if not waiting:
+            return placed
+        words = (f"{number} {_WAITS_FOR.get(cause, 'for another reason')}" for cause, number in causes.most_common())
+        return f"{placed}, {waiting} {'waits' if waiting == 1 else 'wait'}: {', '.join(words)}"
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each device, and one for each pod without any, as ``pandas.DataFrame`` takes them."""
+        found: list[dict[str, object]] = []
+        for each in self:
+            start: dict[str, object] = {"pod": each.pod, "node": each.node or None, "reason": each.reason or None}
+            found += [{**start, **device.as_json()} for device in each.devices] or [start]
+        return found
+
+
+def _what(placement: Placement) -> Iterator[str]:
+    """The devices of a pod, and the optional requests that have none."""
+    yield from map(str, placement.devices)
+    yield from (f"without optional {each.request}" for each in placement.left_out)
+
+
 async def schedule(
     extender: Extender,
     cluster: EmbeddedCluster,
@@ -116,7 +178,7 @@ async def schedule(
     choice: NodeChoice | None = None,
     before: ObjectKey | None = None,
     progress: Callable[[int, int], object] = lambda _done, _all: None,
-) -> tuple[Placement, ...]:
+) -> Placements:
     """Schedule every pending or pinned pod, as kube-scheduler sorts them: by priority, then the oldest first.
 
     Pods of equal age have the order of the manifests.
@@ -149,7 +211,7 @@ async def schedule(
                 placed.append(await _place(service, cluster, choice, nodes, pod))
         placed += [Placement(str(pod), reason=fault) for fault in faults]
         progress(len(placed), len(pending))
-    return tuple(placed)
+    return Placements(placed)
 
 
 async def _allocate_immediate(immediate: ImmediateClaims, cluster: EmbeddedCluster) -> None:

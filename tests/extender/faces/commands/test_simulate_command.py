@@ -10,8 +10,7 @@ import yaml
 from extender.faces.commands.main import app
 from extender.faces.commands.options import spread
 from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
-from extender.faces.commands.simulate import summary
-from extender.faces.simulation.scheduling import Placement
+from extender.faces.simulation.scheduling import Placement, Placements
 from extender.framework.decisions.verdict import PendingReason
 from tests.extender.answers.explain.scenes import with_spec
 from tests.extender.faces.commands.scenes import BROKEN, RUNNER, small_cluster, written
@@ -76,7 +75,7 @@ def waiting(cause: PendingReason | None) -> Placement:
     ],
 )
 def test_the_summary_counts_pods_by_cause(placements: list[Placement], words: str) -> None:
-    assert summary(placements) == words
+    assert Placements(placements).summary == words
 
 
 @pytest.mark.parametrize(

@@ -382,4 +382,4 @@ async def test_the_programs_of_the_tutorial_print_what_it_shows(program: str, pr
 
 
 def test_every_program_of_the_tutorial_is_run() -> None:
-    assert len(PROGRAMS) == PAGE.count("```python") == 4
+    assert len(PROGRAMS) == PAGE.count("```python") == 6
