@@ -10,7 +10,7 @@ with these devices.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -133,6 +133,10 @@ class Policy:
     weighs_classes: bool = False
     weighs_leftover: bool = False
     reads: tuple[str, ...] = ()
+
+    def of_one_node(self) -> "Policy":
+        """The policy where the node is given: it takes the same devices, and works out nothing to compare nodes."""
+        return replace(self, weigh=None, weighs_leftover=False, reads=())
 
 
 def published(view: PolicyView) -> Orders:

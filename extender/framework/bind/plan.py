@@ -119,7 +119,7 @@ class BindPlanner:
         worked: Callable[[], float],
     ) -> None:
         self._state = state
-        self._solver = solver
+        self._solver = replace(solver, policy=solver.policy.of_one_node())
         self._worked = worked
         self._double_allocations = reports.double_allocations
         self._plugins = plugins
@@ -230,14 +230,15 @@ class BindPlanner:
         Raises:
             BindError: nothing, and why; or there was too little time.
         """
-        solver = self._solver.within(self._solver.clock() + until - asyncio.get_running_loop().time())
+        left, solver = until - asyncio.get_running_loop().time(), cycle.solver
+        ends = solver.clock() + left
 
         def search() -> tuple[Allocation | No, float]:
             began = self._worked()
-            return found_on(node, cycle.pod, cycle.snapshot, solver), self._worked() - began
+            return found_on(node, cycle.pod, cycle.snapshot, solver.within(ends)), self._worked() - began
 
         try:
-            at_hand = found_at_hand(replace(cycle, solver=solver), node)
+            at_hand = found_at_hand(cycle, node) if left > 0 else None
             found, seconds = await off_loop(search) if at_hand is None else (at_hand, 0.0)
         except (InvalidClaimError, SelectorError) as error:
             raise BindError(error.told(request_nouns(cycle.pod))) from error

@@ -248,8 +248,13 @@ class Solver:
             InvalidClaimError, SelectorError: the claims can be allocated nowhere.
             TimeoutError: the deadline has passed.
         """
+        return self._judged(snapshot, node, claims, snapshot.inventory.for_node(node, self.features))
+
+    def _judged(
+        self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...], pools: tuple[NodePool, ...]
+    ) -> Allocation | No:
         try:
-            outcome = self.solve(snapshot, node, claims)
+            outcome = self._solved(snapshot, node, claims, pools)
         except NodeUnsuitableError as error:
             return No(error.reason)
         except SearchLimitError as error:
@@ -263,10 +268,11 @@ class Solver:
             InvalidClaimError, SelectorError: the claims can be allocated nowhere.
             TimeoutError: the deadline has passed.
         """
-        seen = sum(len(view.candidates) for view in snapshot.inventory.for_node(node, self.features))
+        pools = snapshot.inventory.for_node(node, self.features)
+        seen = sum([len(view.candidates) for view in pools])
         if seen > _FEW_DEVICES or not self._are_quick(claims, snapshot.classes):
             return None
-        found = replace(self, limits=_brief(self.limits)).judge(snapshot, node, claims)
+        found = replace(self, limits=_brief(self.limits))._judged(snapshot, node, claims, pools)
         return None if found.stopped else found
 
     def confirmed(

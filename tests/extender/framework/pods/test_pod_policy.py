@@ -89,3 +89,12 @@ def test_verdict_of_one_policy_is_not_taken_for_that_of_another() -> None:
         assert verdict.merit is not None
         sizes.append(verdict.merit.capacity[f"{DRIVER}/memory"] >> 30)
     assert sizes == [80 * 10**9, 8 * 10**9] * 2
+
+
+@pytest.mark.parametrize(("policy", "device"), [("first-fit", "gpu-0"), ("best-fit", "gpu-1"), (None, "gpu-1")])
+def test_bind_takes_devices_by_the_policy_of_the_pod(policy: str | None, device: str) -> None:
+    devices = [{"capacity": {"memory": {"value": size}}} for size in ("80Gi", "8Gi")]
+    objects = (GPU, node("a"), pool_of("a", *devices), claim("claim-of-p"), with_policy("p", policy))
+    settings = Settings(scheduling=SchedulingSettings(policy="best-fit"))
+    (placed,) = Cluster.from_objects(objects, settings=settings).schedule()
+    assert [each.result.device.device for each in placed.devices] == [device]
