@@ -129,17 +129,24 @@ class Reservation:
         """Whether the claim is reserved for the pod, or for its PodGroup if it is to be."""
         return is_reserved(now, self.pod.uid) or (self.group is not None and is_reserved(now, self.group.uid))
 
-    def made(self, now: ReadClaim, at: datetime) -> ReadClaim:
+    @property
+    def user(self) -> Consumer:
+        """Whom the claim is reserved for."""
+        return self.group or own_consumer(self.pod)
+
+    def made(self, claim: Claim) -> Claim:
         """The claim with the reservation, and with the allocation unless it has one."""
-        (raw, claim), user = now, self.group or own_consumer(self.pod)
-        status = self._allocated(raw, at)
+        allocation = self.allocation if claim.allocation is None else claim.allocation
+        return replace(claim, allocation=allocation, reserved_for=(*claim.reserved_for, self.user))
+
+    def written(self, raw: RawObject, at: datetime) -> RawObject:
+        """The JSON of the claim with the reservation, and with the allocation unless it has one."""
+        status, user = self._allocated(raw, at), self.user
         consumer = {"resource": user.resource, "name": user.name, "uid": user.uid}
         if user.api_group:
             consumer["apiGroup"] = user.api_group
         status["reservedFor"] = [*(status.get("reservedFor") or []), consumer]
-        allocation = self.allocation if claim.allocation is None else claim.allocation
-        reserved = replace(claim, allocation=allocation, reserved_for=(*claim.reserved_for, user))
-        return ReadClaim({**raw, "status": status}, reserved)
+        return {**raw, "status": status}
 
     def _allocated(self, raw: RawObject, at: datetime) -> RawObject:
         status = dict(raw.get("status") or {})
@@ -184,10 +191,13 @@ class AllocationFirst(Reservation):
 
     __slots__ = ()
 
-    def made(self, now: ReadClaim, at: datetime) -> ReadClaim:
+    def made(self, claim: Claim) -> Claim:
         """The claim with the allocation."""
-        raw = {**now.raw, "status": self._allocated(now.raw, at)}
-        return ReadClaim(raw, replace(now.claim, allocation=self.allocation))
+        return replace(claim, allocation=self.allocation)
+
+    def written(self, raw: RawObject, at: datetime) -> RawObject:
+        """The JSON of the claim with the allocation."""
+        return {**raw, "status": self._allocated(raw, at)}
 
     def _has_its_reservation(self, _now: Claim) -> bool:
         return True

@@ -5,10 +5,11 @@ pods would meet conflicts, or wait for each other. Whoever holds the lock of the
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from allocator import Claim
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.writes.claims import (
     ClaimWrites,
@@ -198,13 +199,13 @@ class Reserved:
         unknown, is_fresh = None, known is None
         now = await self._read(None) if known is None else known
         for _ in range(ATTEMPTS):
-            merged = self._merged(now)
-            is_reached = self._is_certain(now, merged)
+            missing = self._missing(now.claim)
+            is_reached = self._is_certain(now, missing)
             if is_reached and (is_fresh or not self.waiting):
                 return now
             if not is_reached:
                 try:
-                    return await self._write(now, merged)
+                    return await self._write(now, missing)
                 except OutcomeUnknownError as error:
                     unknown = error
                 except ApiError as error:
@@ -212,7 +213,7 @@ class Reserved:
                         raise (None if error.is_missing else unknown) or refused(self._key, error) from error
                     unknown = None
             now, is_fresh = await self._read(unknown), True
-        if self._is_certain(now, self._merged(now)):
+        if self._is_certain(now, self._missing(now.claim)):
             return now
         raise unknown or changed_by_others(self._key)
 
@@ -228,39 +229,43 @@ class Reserved:
             return WriteRefusedError(cause)
         return error if isinstance(error, OutcomeUnknownError) else OutcomeUnknownError(self._key, cause)
 
-    def _is_certain(self, now: ReadClaim, merged: RawObject | None) -> bool:
+    def _is_certain(self, now: ReadClaim, missing: Sequence[Reservation]) -> bool:
         """Whether the goal is reached: nothing is missing, and no write of others can take it away."""
-        return merged is None and all(each.is_certain(now) for each in self.waiting)
+        return not missing and all(each.is_certain(now) for each in self.waiting)
 
-    def _merged(self, now: ReadClaim) -> RawObject | None:
-        """The claim with all reservations; None if none is missing. What has become impossible waits no more."""
-        merged, at = now, self.clock()
+    def _missing(self, claim: Claim) -> Sequence[Reservation]:
+        """The reservations that the claim lacks. What has become impossible waits no more."""
+        missing = []
         for each in list(self.waiting):
             try:
-                is_made = each.reservation.is_made(merged.claim)
+                is_made = each.reservation.is_made(claim)
             except WriteRefusedError as refusal:
                 each.outcome = refusal
                 self.waiting.remove(each)
                 continue
             if not is_made:
-                merged = each.reservation.made(merged, at)
-        return None if merged is now else merged.raw
+                claim = each.reservation.made(claim)
+                missing.append(each.reservation)
+        return missing
 
-    async def _write(self, now: ReadClaim, merged: RawObject | None) -> ReadClaim:
+    async def _write(self, now: ReadClaim, missing: Sequence[Reservation]) -> ReadClaim:
         """Write from what was known. A write of any kind makes older writes of others refused.
 
         Args:
             now: the claim as it was known.
-            merged: the same with all reservations; None if none is missing.
+            missing: the reservations that it lacks.
         """
-        if merged is None or not is_protected(now.raw):
-            raw = self._certain(now.raw) if merged is None else without_taking(now.raw)
+        if not missing or not is_protected(now.raw):
+            raw = without_taking(now.raw) if missing else self._certain(now.raw)
             now = await self.claims.update(protected(raw))
-            merged = self._merged(now)
-        if merged is None:
+            missing = self._missing(now.claim)
+        if not missing:
             return now
         self.written_from = revision_of(now.raw)
-        return await self.claims.update_status(merged)
+        raw, at = now.raw, self.clock()
+        for each in missing:
+            raw = each.written(raw, at)
+        return await self.claims.update_status(raw)
 
     def _certain(self, raw: RawObject) -> RawObject:
         """The claim with a change that makes older writes of others refused, if one is needed.

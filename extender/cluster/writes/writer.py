@@ -315,7 +315,9 @@ class Writer:
             WriteRefusedError, OutcomeUnknownError: the claim may not be reserved.
         """
         if not reservation.is_made(reservation.claim.claim):
-            await self._update_once(reservation.claim.key, reservation.made(reservation.known, self.now()).raw)
+            await self._update_once(
+                reservation.claim.key, reservation.written(loads(reservation.claim.raw), self.now())
+            )
 
     async def _update_once(self, key: ObjectKey, obj: RawObject) -> None:
         try:
