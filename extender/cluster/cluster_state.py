@@ -33,7 +33,7 @@ from extender.cluster.resources import Amounts
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.snapshot_edit import Relist, SnapshotEdit, read
 from extender.cluster.timeline import ChangeLog, Reach
-from extender.kube.api import Event, EventType, ObjectKey, RawObject, Version, key_of, revision, revision_of, version_of
+from extender.kube.api import Event, EventType, ObjectKey, RawObject, Version, key_of, revision, version_of
 from extender.kube.plain_pods import PlainPod
 from extender.kube.resources import CLAIMS, POD_GROUPS, PODS, RESOURCES, Resource
 from extender.tools.faults import RefusedError
@@ -196,7 +196,7 @@ class ClusterState:
         self._commit(edit)
         if self._snapshot.keeping and event.resource == PODS:
             self._end_shown_nomination(event.object["metadata"].get("uid", ""))
-        self.bookmark(event.resource, revision_of(event.object))
+        self.bookmark(event.resource, event.revision)
 
     def count_pod(self, pod: PlainPod) -> None:
         """Take in an event of a pod that uses no devices."""

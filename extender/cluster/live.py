@@ -17,7 +17,7 @@ import structlog
 from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
 from extender.cluster.snapshot import EMPTY
 from extender.cluster.snapshot_edit import Relist
-from extender.kube.api import ApiError, ConnectError, Event, OutcomeUnknownError, UnreachableError, key_of, revision_of
+from extender.kube.api import ApiError, ConnectError, Event, OutcomeUnknownError, UnreachableError, key_of
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import TooManyRequestsError, Transport
@@ -91,12 +91,18 @@ class Yielder:
         self._seconds = seconds
         self._clock = clock
         self._began = clock()
+        self._worked = 0.0
+
+    def begin(self) -> None:
+        """Call this before each piece of work: the time until then was spent on waiting, or is forgiven."""
+        self._began = self._clock()
 
     async def pause(self) -> None:
-        """Let other tasks run if the work has been going on for long. Call this after each piece of work."""
-        if self._clock() - self._began >= self._seconds:
+        """Let other tasks run if the work has taken long. Call this after each piece of work."""
+        self._worked += self._clock() - self._began
+        if self._worked >= self._seconds:
             await asyncio.sleep(0)
-            self._began = self._clock()
+            self._worked = 0.0
 
 
 def _now() -> float:
@@ -194,6 +200,7 @@ class Follower:
             async with asyncio.timeout(None) as self._connected:
                 async with aclosing(self._source.signals(self.resource, self._since)) as signals:
                     async for signal in signals:
+                        self._yielder.begin()
                         if isinstance(signal, ListedObject):
                             relist = relist or self._cache.relist(self.resource)
                             if isinstance(signal.object, PlainPod):
@@ -233,7 +240,7 @@ class Follower:
         elif isinstance(signal, Event):
             self._cache.apply(signal)
             self.events += 1
-            self._passed(revision_of(signal.object))
+            self._passed(signal.revision)
         else:
             self._cache.bookmark(self.resource, signal.at)
             self._passed(signal.at)

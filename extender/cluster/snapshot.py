@@ -467,7 +467,7 @@ class Snapshot(NamedTuple):
     def _moved(self, uid: str, before: tuple[AllocationResult, ...]) -> "Snapshot":
         """With usage and holders updated, after a claim that held ``before`` has changed."""
         after = self.held_by(uid)
-        if after == before:
+        if [each.results for each in after] == [each.results for each in before]:
             return self
         usage, holders = self.usage, self.holders
         for allocation in before:

@@ -141,7 +141,8 @@ class SnapshotEdit:
         """After an event of a claim: end its assumed allocation, and record the pools whose use has changed."""
         for uid in {each.claim.uid for each in (old, new) if isinstance(each, ClaimObject)}:
             self.snapshot = self.snapshot.without_ended(uid)
-            self.touch((Topic.POOL, pool) for pool in self.snapshot.moved_pools(uid, before))
+            if self.snapshot.usage is not before.usage:
+                self.touch((Topic.POOL, pool) for pool in self.snapshot.moved_pools(uid, before))
 
 
 def _counted(pod: PlainPod, snapshot: Snapshot) -> tuple[str, int] | None:

@@ -7,7 +7,7 @@ so they are made printable here, whoever raises the error.
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
@@ -173,12 +173,17 @@ class Event:
 
     Attributes:
         value: the object as `extender.cluster.snapshot_edit.read` returns it, if the sender has read it; else None.
+        revision: of the object; 0 if it has none.
     """
 
     type: EventType
     resource: Resource
     object: RawObject
     value: Any = None
+    revision: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "revision", revision_of(self.object))
 
 
 def key_of(obj: Mapping[str, object]) -> ObjectKey:
@@ -214,11 +219,10 @@ def version_of(obj: RawObject) -> Version | None:
     """The version of an object; None if it does not come from an API server."""
     metadata = obj.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
-    texts = obj.get("apiVersion"), found.get("uid"), found.get("resourceVersion")
-    api_version, uid, resource_version = [text if isinstance(text, str) else "" for text in texts]
-    if not uid or not resource_version:
+    api_version, uid, resource_version = obj.get("apiVersion"), found.get("uid"), found.get("resourceVersion")
+    if not (uid and resource_version and isinstance(uid, str) and isinstance(resource_version, str)):
         return None
-    return Version(sys.intern(api_version), uid, resource_version)
+    return Version(sys.intern(api_version) if isinstance(api_version, str) else "", uid, resource_version)
 
 
 _REVISION: Final = re.compile(r"[0-9]{1,20}")

@@ -78,6 +78,8 @@ _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 """The phases of pods that will never run again."""
 
 _NO_CLAIMS: Final = msgspec.Raw(b"[]")
+_SOME_CLAIMS: Final = b'"resourceClaims":[{'
+"""Found without decoding the pod; a pod that has this elsewhere is decoded in full."""
 
 _UNUSUAL: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 """What is no JSON, or has a field of another type: such a pod has to be decoded."""
@@ -93,6 +95,8 @@ def plain_pod(text: bytes | msgspec.Raw) -> PlainPod | None:
 
 def plain_pod_of_event(line: bytes) -> PlainPod | None:
     """The pod of a line of a watch, as `plain_pod`; None for bookmarks and errors, too."""
+    if _SOME_CLAIMS in line:
+        return None
     try:
         event = _event.decode(line)
     except _UNUSUAL:

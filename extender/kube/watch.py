@@ -145,7 +145,7 @@ class WatchSource:
         self._decodes_all = decodes_all
         self._budget = budget or Budget()
 
-    async def signals(self, resource: Resource, since: int | None) -> AsyncGenerator[Signal, None]:
+    def signals(self, resource: Resource, since: int | None) -> AsyncGenerator[Signal, None]:
         """What one connection tells about a kind. The connection ends by itself after about a minute.
 
         Args:
@@ -159,13 +159,13 @@ class WatchSource:
             ApiError: the server refused.
         """
         if since is not None:
-            signals = self._watched(resource, since)
-        elif self._streams_lists:
-            signals = self._streamed(resource)
-        else:
-            signals = self._paged(resource)
+            return self._watched(resource, since)
+        return self._listed(resource) if self._streams_lists else self._paged(resource)
+
+    async def _listed(self, resource: Resource) -> AsyncGenerator[Signal, None]:
+        """A list in a stream; in pages if the server does not start a watch with a list."""
         try:
-            async with aclosing(signals):
+            async with aclosing(self._streamed(resource)) as signals:
                 async for signal in signals:
                     yield signal
         except _NoStreamingListsError:
@@ -197,28 +197,18 @@ class WatchSource:
         seconds = timing.shortest + (timing.longest - timing.shortest) * self._random()
         query = {"resourceVersion": str(since), "timeoutSeconds": str(int(seconds))}
         newest, of_plain_pods = since, self._of_plain_pods(resource)
-        async with aclosing(self._lines(resource, query)) as lines:
+        async with self._lines(resource, query) as lines:
             async for line in lines:
                 plain = plain_pod_of_event(line) if of_plain_pods else None
                 if plain is not None:
                     newest = _later(plain.revision, newest)
                     yield plain
                     continue
-                if len(line) > _LONG_BYTES:
-                    async with self._room_for_long(line):
-                        signal, newest = await self._next(resource, line, newest)
-                        yield signal
-                else:
-                    signal, newest = await self._next(resource, line, newest)
+                async with self._room(line):
+                    signal = await _signal(resource, line, self._off_loop)
+                    newest = _later(signal.revision, newest) if isinstance(signal, Event) else max(newest, signal.at)
                     yield signal
                 del signal  # the next event may be long in coming
-
-    async def _next(self, resource: Resource, line: bytes, newest: int) -> tuple[Event | Bookmark, int]:
-        """What a line of a watch tells, and the newest revision so far."""
-        signal = await _signal(resource, line, self._off_loop)
-        if isinstance(signal, Event):
-            return signal, _later(revision_of(signal.object), newest)
-        return signal, max(newest, signal.at)
 
     async def _streamed(self, resource: Resource) -> AsyncGenerator[Signal, None]:
         """The list at the start of a watch; the rest of the watch is not read.
@@ -235,7 +225,7 @@ class WatchSource:
         try:
             async with (
                 self._gate,
-                aclosing(self._lines(resource, query)) as lines,
+                self._lines(resource, query) as lines,
                 aclosing(
                     _until_listed(
                         resource,
@@ -279,7 +269,8 @@ class WatchSource:
                 yield
             await asyncio.sleep(min(_LONGEST_REST, clock() - began))
 
-    async def _lines(self, resource: Resource, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
+    @asynccontextmanager
+    async def _lines(self, resource: Resource, query: dict[str, str]) -> AsyncIterator[AsyncGenerator[bytes, None]]:
         """The lines of a watch."""
         timing = self._timing
         query = {"watch": "true", "allowWatchBookmarks": "true", **query}
@@ -297,8 +288,7 @@ class WatchSource:
             except TransportError as error:
                 raise OutcomeUnknownError(str(request), str(error)) from error
             async with aclosing(_split(stream.chunks(), timing.silence)) as lines:
-                async for line in lines:
-                    yield line
+                yield lines
 
 
 async def _refuse(request: HttpRequest, stream: Stream) -> None:
