@@ -49,7 +49,8 @@ def consumption(device: Device, requests: Requests | None, *, fractional: bool) 
     if not wanted.keys() <= device.capacity.keys():
         return None
     taken = {n: _amount(n, c, wanted.get(n), fractional=fractional) for n, c in device.capacity.items()}
-    if any(_forbidden(taken[n], c.policy, fractional=fractional) for n, c in device.capacity.items()):
+    limited = [(n, c.policy) for n, c in device.capacity.items() if c.policy is not None]
+    if any(_forbidden(taken[n], policy, fractional=fractional) for n, policy in limited):
         return None
     return taken
 

@@ -273,10 +273,10 @@ class ObjectReader:
         self.name = self.metadata.required_text("name")
         self.created = self.metadata.time_or_none("creationTimestamp") or ""
         self.deleting = self.metadata.time_or_none("deletionTimestamp") is not None
-        self.api_version = self.top.text("apiVersion")
+        self.api_version, own_kind = self.top.each_text("apiVersion", "kind")
         if self.api_version not in versions:
             self.top.problem("apiVersion", f"{shown(obj.get('apiVersion'))} is not one of {', '.join(versions)}")
-        if self.top.text("kind") not in {"", kind}:
+        if own_kind not in {"", kind}:
             self.top.problem("kind", f"{shown(obj.get('kind'))} is not {kind}")
 
     def finish(self) -> None:

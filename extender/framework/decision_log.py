@@ -1,11 +1,12 @@
 """The latest decisions about pods with devices: kept for people, and written to the log."""
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
 from typing import Final
 
 import structlog
@@ -72,13 +73,13 @@ class Draft:
     """What is known so far of a decision."""
 
     passed: int = 0
-    rejected: Counter[str] = field(default_factory=Counter)
+    rejected: Mapping[str, int] = field(default_factory=dict)
     waits_for: PendingReason = PendingReason.FITS
 
     def nodes(self, passed: int, rejected: Mapping[str, int], waits_for: PendingReason = PendingReason.FITS) -> None:
         """Note the number of nodes that fit, the numbers of the others by reason, and what the pod waits for."""
         self.passed = passed
-        self.rejected = Counter(rejected)
+        self.rejected = rejected
         self.waits_for = waits_for
 
 
@@ -152,7 +153,7 @@ class DecisionLog:
         finally:
             self._count += 1
             seconds = self._clock() - started
-            most = draft.rejected.most_common(_MOST_REASONS) if draft.rejected else ()
+            most = sorted(draft.rejected.items(), key=itemgetter(1), reverse=True)[:_MOST_REASONS]
             rejected = {_cut(reason): nodes for reason, nodes in most}
             waits_for = _ERRORS[verb] if error and verb in _ERRORS else draft.waits_for
             entry = DecisionEntry(

@@ -183,17 +183,23 @@ def _kept(obj: Mapping[str, object]) -> tuple[Mapping[str, Any], bool]:
     """What is kept of an object, and whether that is all of it; whoever may make claims decides how long they are."""
     whole = without_managers(obj)
     metadata: dict[str, object] = whole["metadata"]  # type: ignore[assignment]  # it is made there
-    if not any(_is_long(name, metadata[name]) for name in _GROWING if name in metadata):
-        return whole, True
-    short = {name: _shortened(name, value) for name, value in metadata.items() if name != "labels"}
-    return {**whole, "metadata": short}, False
+    for growing in _GROWING:
+        if growing in metadata and _is_long(growing, metadata[growing]):
+            short = {name: _shortened(name, value) for name, value in metadata.items() if name != "labels"}
+            return {**whole, "metadata": short}, False
+    return whole, True
 
 
 def _is_long(name: str, value: object) -> bool:
     """Whether a field of the metadata is not kept whole."""
     if name in {"labels", "annotations"} and isinstance(value, dict):
-        spare = sum(len(key) + len(text) for key, text in value.items() if key not in READ and isinstance(text, str))
-        longest = max((len(text) for key, text in value.items() if key in READ and isinstance(text, str)), default=0)
+        spare = longest = 0
+        for key, text in value.items():
+            if isinstance(text, str):
+                if key in READ:
+                    longest = max(longest, len(text))
+                else:
+                    spare += len(key) + len(text)
         return spare > _SPARE_CHARACTERS or longest > _LONGEST_ANNOTATION
     return name in {"finalizers", "ownerReferences"} and isinstance(value, list) and len(value) > _MOST_ENTRIES
 
