@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test coverage nightly check format lock house docs-modules corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew clean
+.PHONY: help serve test coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -211,6 +211,9 @@ house: $(VENV)/.dev  ## count lines, modules and layers, and the modules and mov
 
 docs-modules: $(VENV)/.dev  ## write docs/reference/modules.md from the docstrings of the modules
 	$(BIN)/python -m tests.house.modules
+
+chart: $(VENV)/.dev  ## copy into the chart what it shares with kustomize, and write docs/reference/chart-values.md from its schema
+	$(BIN)/python -m tests.house.chart
 
 corpus: TO ?= .corpus
 corpus: $(VENV)/.dev  ## record in the folder TO what thousands of calls over random worlds are answered and write; AGAINST=<git revision, or folder of a recording> prints the first differences (docs/testing.md); ARGS

@@ -16,11 +16,10 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import SLICES, Resource
-from tests.kit.controlplane.binaries import RELEASES, USUAL, BinariesError, find_renderer
+from tests.cluster.rendering import CHART, Values, chart, deployment_of, kustomization
 from tests.kit.controlplane.client import Client, connect
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.objects.manifests import resource_slice
@@ -28,10 +27,9 @@ from tests.kit.places import ROOT
 from tests.kit.waiting import wait_for_answer
 
 DEPLOY = ROOT / "deploy"
-CHART = ("chart", str(DEPLOY / "chart"), "kube-system", RELEASES[USUAL].version)
-BASE = ("kustomization", str(DEPLOY))
+BASE = DEPLOY
 WITH_API, WITH_EXPANDER, ONLY_SCHEDULER = (
-    ("kustomization", str(Path(__file__).parent / name)) for name in ("with_api", "with_expander", "as_only_scheduler")
+    Path(__file__).parent / name for name in ("with_api", "with_expander", "as_only_scheduler")
 )
 COMPONENTS = {
     "api": (WITH_API, ("ClusterRole", "dra-extender-viewer")),
@@ -40,8 +38,8 @@ COMPONENTS = {
 }
 """A component of kustomize by the chart's name for it, and one of its objects."""
 
-NODE_PART, MOCK_DRIVER = (("kustomization", str(DEPLOY / name)) for name in ("node", "mock-driver"))
-WITHOUT = ("kustomization", str(Path(__file__).parent / "without_features"))
+NODE_PART, MOCK_DRIVER, CRDS = (DEPLOY / name for name in ("node", "mock-driver", "crds"))
+WITHOUT = Path(__file__).parent / "without_features"
 
 RBAC, ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 OF_CLUSTER = {"DeviceClass", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy"}
@@ -77,18 +75,8 @@ OF_BASE = {kind for kind in RESOURCES if kind not in OF_NODE_PART | POLICIES} | 
 }
 
 
-@pytest.fixture(scope="session")
-def renderer() -> Path:
-    try:
-        return find_renderer(os.environ)
-    except BinariesError as error:
-        pytest.skip(str(error))
-
-
-def rendered(renderer: Path, *what: str) -> list[RawObject]:
-    done = subprocess.run([renderer, *what], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+def rendered(renderer: Path, helm: Path, what: Path) -> list[RawObject]:
+    return chart(helm) if what == CHART else kustomization(renderer, what)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +90,9 @@ def rendered(renderer: Path, *what: str) -> list[RawObject]:
     ids=["chart", "kustomization", "api", "expander", "without features", "only scheduler", "node part", "mock driver"],
 )
 async def test_an_api_server_takes_every_object(
-    client: Client, renderer: Path, what: tuple[str, ...], kinds: set[str]
+    client: Client, renderer: Path, helm: Path, what: Path, kinds: set[str]
 ) -> None:
-    objects = rendered(renderer, *what)
+    objects = rendered(renderer, helm, what)
     assert {each["kind"] for each in objects} == kinds
     for each in objects:
         taken = await client.try_out(RESOURCES[each["kind"]], each)
@@ -112,23 +100,19 @@ async def test_an_api_server_takes_every_object(
 
 
 async def test_it_would_not_take_just_anything(client: Client, renderer: Path) -> None:
-    (deployment,) = (each for each in rendered(renderer, *BASE) if each["kind"] == "Deployment")
+    (deployment,) = (each for each in kustomization(renderer, BASE) if each["kind"] == "Deployment")
     deployment["spec"]["template"]["spec"]["containers"][0]["prots"] = []
     with pytest.raises(Exception, match="prots"):
         await client.try_out(RESOURCES["Deployment"], deployment)
 
 
-def test_chart_and_kustomization_make_the_same_objects(renderer: Path) -> None:
-    by_chart, by_base = (named(rendered(renderer, *what)) for what in (CHART, BASE))
-    assert by_chart == by_base
+def test_chart_and_kustomization_make_the_same_objects(renderer: Path, helm: Path) -> None:
+    assert named(chart(helm)) == named(kustomization(renderer, BASE))
 
 
-def test_a_feature_that_is_off_takes_its_rights_with_it(renderer: Path, tmp_path: Path) -> None:
-    values = tmp_path / "values.yaml"
-    values.write_text(yaml.safe_dump({"preemption": False, "extendedResources": False}))
-    by_chart, by_component, with_all = (
-        named(rendered(renderer, *what)) for what in ((*CHART, str(values)), WITHOUT, BASE)
-    )
+def test_a_feature_that_is_off_takes_its_rights_with_it(renderer: Path, helm: Path) -> None:
+    by_chart = named(chart(helm, {"preemption": False, "extendedResources": False}))
+    by_component, with_all = (named(kustomization(renderer, what)) for what in (WITHOUT, BASE))
     assert in_order(by_chart) == in_order(by_component)
     assert {name for kind, name in with_all.keys() - by_chart.keys() if kind == "ClusterRole"} == {
         "dra-extender-preemption",
@@ -137,13 +121,24 @@ def test_a_feature_that_is_off_takes_its_rights_with_it(renderer: Path, tmp_path
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_chart_and_component_make_the_same_objects(renderer: Path, tmp_path: Path, name: str) -> None:
+def test_chart_and_component_make_the_same_objects(renderer: Path, helm: Path, name: str) -> None:
     component, one = COMPONENTS[name]
-    values = tmp_path / "values.yaml"
-    values.write_text(yaml.safe_dump({name: {"enabled": True, **({"anonymous": True} if name == "expander" else {})}}))
-    by_chart, by_component = (named(rendered(renderer, *what)) for what in ((*CHART, str(values)), component))
+    values: Values = {name: {"enabled": True, **({"anonymous": True} if name == "expander" else {})}}
+    by_chart, by_component = named(chart(helm, values)), named(kustomization(renderer, component))
     assert one in by_chart
     assert in_order(by_chart) == in_order(by_component)
+
+
+KINDS: Values = {"deviceQuotas": True, "resourceClasses": True, "podSchedulingContexts": True}
+
+
+@pytest.mark.parametrize(
+    ("values", "what"), [({"node": {"enabled": True}}, NODE_PART), (KINDS, CRDS)], ids=["node part", "kinds"]
+)
+def test_chart_and_kustomization_add_the_same_objects(renderer: Path, helm: Path, values: Values, what: Path) -> None:
+    with_it, without, added = named(chart(helm, values)), named(chart(helm)), named(kustomization(renderer, what))
+    assert {key: each for key, each in with_it.items() if key not in without} == added
+    assert {key: each for key, each in with_it.items() if key in without} == without
 
 
 def in_order(found: dict[tuple[str, str], RawObject]) -> dict[tuple[str, str], RawObject]:
@@ -154,16 +149,6 @@ def in_order(found: dict[tuple[str, str], RawObject]) -> dict[tuple[str, str], R
             container.get(field, []).sort(key=lambda each: each["name"])
     pod["volumes"].sort(key=lambda each: each["name"])
     return found
-
-
-def test_chart_and_kustomization_make_the_same_node_part(renderer: Path, tmp_path: Path) -> None:
-    values = tmp_path / "values.yaml"
-    values.write_text(yaml.safe_dump({"node": {"enabled": True}}))
-    with_it, without, by_kustomization = (
-        named(rendered(renderer, *what)) for what in ((*CHART, str(values)), CHART, NODE_PART)
-    )
-    assert {key: each for key, each in with_it.items() if key not in without} == by_kustomization
-    assert {key: each for key, each in with_it.items() if key in without} == without
 
 
 NODE_ACCOUNT = "system:serviceaccount:kube-system:dra-extender-node"
@@ -200,7 +185,7 @@ async def test_the_node_part_writes_slices_of_its_own_node_and_its_own_drivers_o
         return all((words in told) if words else not told for words, told in zip(expected, found, strict=True))
 
     async with AsyncExitStack() as stack:
-        for each in rendered(renderer, *NODE_PART):
+        for each in kustomization(renderer, NODE_PART):
             if each["kind"] in OF_CLUSTER - {"DeviceClass"}:
                 await client.create(RESOURCES[each["kind"]], each)
                 key = ObjectKey("", each["metadata"]["name"])
@@ -219,36 +204,49 @@ def named(objects: list[RawObject]) -> dict[tuple[str, str], RawObject]:
         obj: Any = json.loads(text)
         if obj["kind"] == "Deployment":
             obj["spec"]["template"]["metadata"].pop("annotations", None)
-            for empty in ("nodeSelector", "tolerations"):
-                obj["spec"]["template"]["spec"].pop(empty, None)
         found[obj["kind"], obj["metadata"]["name"]] = obj
     return found
 
 
-async def test_the_charts_values_reach_the_objects(client: Client, renderer: Path, tmp_path: Path) -> None:
-    values: Any = {
-        "replicas": 3,
-        "images": {"extender": {"name": "example.com/dra-extender", "digest": f"sha256:{'0' * 64}"}},
-        "networkPolicy": {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.10/32"}}]}]},
-        "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
-        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
-        "config": {"extender": "log: {level: debug}\n"},
-        "monitoring": True,
-    }
-    file = tmp_path / "values.yaml"
-    file.write_text(yaml.safe_dump(values))
-    objects = rendered(renderer, *CHART, str(file))
-    assert {"ServiceMonitor", "PrometheusRule"} <= {each["kind"] for each in objects}
-    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
-    taken = await client.try_out(RESOURCES["Deployment"], deployment)
-    pod = taken["spec"]["template"]["spec"]
+VALUES: Mapping[str, Any] = {
+    "replicas": 3,
+    "images": {"extender": {"name": "example.com/dra-extender", "digest": f"sha256:{'0' * 64}"}},
+    "networkPolicy": {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.10/32"}}]}]},
+    "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+    "config": {"extender": "log: {level: debug}\n"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "priorityClassName": "system-node-critical",
+    "extraEnv": {"extender": [{"name": "DRA_EXTENDER__LOG__LEVEL", "value": "debug"}]},
+    "extraArgs": {"scheduler": ["-v=2"]},
+    "labels": {"team": "infra"},
+    "annotations": {"reloader": "no"},
+    "podLabels": {"mesh": "no"},
+    "podAnnotations": {"sidecar": "no"},
+    "affinity": {"podAntiAffinity": {}},
+    "topologySpreadConstraints": [],
+}
+
+
+async def test_the_charts_values_reach_the_objects(client: Client, helm: Path) -> None:
+    objects = chart(helm, VALUES)
+    taken = await client.try_out(RESOURCES["Deployment"], deployment_of(objects))
+    pod, metadata = taken["spec"]["template"]["spec"], taken["spec"]["template"]["metadata"]
     assert taken["spec"]["replicas"] == 3
-    assert pod["initContainers"][0]["image"] == f"example.com/dra-extender@sha256:{'0' * 64}"
+    check, extender = pod["initContainers"]
+    assert check["image"] == extender["image"] == f"example.com/dra-extender@sha256:{'0' * 64}"
+    for name in ("nodeSelector", "tolerations", "imagePullSecrets", "priorityClassName", "affinity"):
+        assert pod[name] == VALUES[name], name
+    assert "topologySpreadConstraints" not in pod
+    assert check["env"] == VALUES["extraEnv"]["extender"] == extender["env"][-1:]
+    assert pod["containers"][0]["args"][-1:] == ["-v=2"]
+    assert (metadata["labels"]["mesh"], metadata["annotations"]["sidecar"]) == ("no", "no")
+    assert taken["metadata"]["annotations"]["reloader"] == "no"
+    assert [each["metadata"]["name"] for each in objects if each["metadata"]["labels"]["team"] != "infra"] == []
     (policy,) = (each for each in objects if each["kind"] == "NetworkPolicy")
     taken_policy = await client.try_out(RESOURCES["NetworkPolicy"], policy)
-    assert taken_policy["spec"]["egress"] == values["networkPolicy"]["egress"]
-    assert (pod["nodeSelector"], pod["tolerations"]) == (values["nodeSelector"], values["tolerations"])
-    (config,) = (each for each in objects if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "dra-extender")
+    assert taken_policy["spec"]["egress"] == VALUES["networkPolicy"]["egress"]
+    (config,) = (each for each in objects if each["kind"] == "ConfigMap")
     assert config["data"]["extender.yaml"].strip() == "log: {level: debug}"
 
 

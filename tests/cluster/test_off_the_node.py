@@ -48,7 +48,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 def service_port() -> int:
     """The port of the Service, which is that of the pod: nothing here translates ports as kube-proxy does."""
     (port,) = SERVICE["spec"]["ports"]
-    (container,) = PATCH["spec"]["template"]["spec"]["initContainers"]
+    _, container = PATCH["spec"]["template"]["spec"]["initContainers"]
     (target,) = (each["containerPort"] for each in container["ports"] if each["name"] == port["targetPort"])
     assert port["port"] == target
     return int(target)

@@ -43,11 +43,11 @@ def table_of(documents: Iterable[Mapping[str, Any]]) -> FieldTable:
     return field_table(documents, [(version, kind) for version, kinds in KINDS.items() for kind in kinds])
 
 
-def published(release: str) -> Iterator[Mapping[str, Any]]:
-    """The OpenAPI documents of a release, for the API versions of `KINDS` that it has."""
+def published(release: str, versions: Iterable[str] = KINDS) -> Iterator[Mapping[str, Any]]:
+    """The OpenAPI documents of a release, for those of the API versions that it has."""
     command = ("go", "mod", "download", "-json", f"k8s.io/kubernetes@{release}")
     folder = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["Dir"]
-    for version in KINDS:
+    for version in versions:
         name = f"apis__{version.replace('/', '__')}" if "/" in version else f"api__{version}"
         path = Path(folder) / "api" / "openapi-spec" / "v3" / f"{name}_openapi.json"
         if path.exists():

@@ -23,13 +23,13 @@ def only(path: Path, kind: str) -> Any:
 
 DEPLOYMENT = only(DEPLOY / "deployment.yaml", "Deployment")
 POD = DEPLOYMENT["spec"]["template"]["spec"]
-(EXTENDER,), (SCHEDULER,) = POD["initContainers"], POD["containers"]
-"""The containers: a sidecar and a scheduler."""
+(CONFIG_CHECK, EXTENDER), (SCHEDULER,) = POD["initContainers"], POD["containers"]
+"""The containers: a check of the configuration, a sidecar and a scheduler."""
 
 RIGHTS = (
     DEPLOY / "rbac.yaml",
     *sorted((DEPLOY / "rights").glob("*.yaml")),
-    DEPLOY / "crds/resourceclasses-rights.yaml",
+    *sorted((DEPLOY / "crds").glob("*-rights.yaml")),
 )
 """The rights of dra-extender with all features."""
 

@@ -13,6 +13,7 @@ import yaml
 from click import Command
 from fastapi.routing import APIRoute
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from extender.config.sources import keys, load, variable
 from extender.faces.commands.main import app
@@ -27,6 +28,7 @@ from extender.node.running import PERMISSIONS
 from extender.planning.templates.node_templates import load_templates
 from tests.extender.deployed import (
     CHART,
+    CONFIG_CHECK,
     DEPLOY,
     DEPLOYMENT,
     EXTENDER,
@@ -90,6 +92,19 @@ def test_the_extender_is_started_with_options_that_it_has() -> None:
     assert {option.partition("=")[0] for option in options} <= known
 
 
+def test_the_configuration_is_checked_before_the_start(tmp_path: Path) -> None:
+    group, command, *options = CONFIG_CHECK["args"]
+    files = [option.partition("=")[2] for option in options]
+    assert files == ["/etc/dra-extender/extender.yaml", "/etc/dra-extender/scheduler.yaml"]
+    local = [option.replace("/etc/dra-extender", str(ROOT / "config")) for option in options]
+    assert CliRunner().invoke(app, [group, command, *local]).exit_code == 0
+    wrong = tmp_path / "extender.yaml"
+    wrong.write_text("server: {prot: 8888}\n")
+    found = CliRunner().invoke(app, [group, command, f"--config={wrong}"])
+    assert found.exit_code == 1
+    assert "server.prot" in found.output
+
+
 def test_the_extenders_environment_is_settings_that_there_are() -> None:
     names = {each["name"] for each in EXTENDER["env"]}
     assert names <= {variable(path) for path, _ in keys()}
@@ -136,7 +151,7 @@ API = DEPLOY / "api"
 
 
 def test_the_port_for_callers_off_the_node_is_one_in_the_settings_the_service_and_the_policy() -> None:
-    container = only(API / "deployment.yaml", "Deployment")["spec"]["template"]["spec"]["initContainers"][0]
+    _, container = only(API / "deployment.yaml", "Deployment")["spec"]["template"]["spec"]["initContainers"]
     settings = load(environment=variables(container))
     api, peers = settings.api, settings.peers
     assert (peers.pod, peers.ca) == ("namespace/name", f"{Path(api.certificate).parent}/ca.crt")
@@ -156,7 +171,7 @@ def test_the_port_for_callers_off_the_node_is_one_in_the_settings_the_service_an
 def test_the_component_for_the_expander_is_what_the_chart_brings() -> None:
     folder = DEPLOY / "expander"
     pod = only(folder / "deployment.yaml", "Deployment")["spec"]["template"]["spec"]
-    (container,), (volume,) = pod["initContainers"], pod["volumes"]
+    (_, container), (volume,) = pod["initContainers"], pod["volumes"]
     grpc = load(environment=variables(container)).grpc
     assert container["ports"] == [{"name": "grpc", "containerPort": grpc.port}]
     (mount,) = container["volumeMounts"]
@@ -272,6 +287,11 @@ def may(path: Path) -> set[tuple[str, str]]:
         (
             "crds/resourceclasses-rights.yaml",
             {("create", "deviceclasses"), ("update", "deviceclasses"), ("patch", "resourceclasses/status")},
+        ),
+        ("crds/devicequotas-rights.yaml", {("patch", "devicequotas/status")}),
+        (
+            "crds/podschedulingcontexts-rights.yaml",
+            {(verb, "podschedulingcontexts") for verb in ("create", "patch", "delete")},
         ),
     ],
 )

@@ -98,8 +98,17 @@ def find_binaries(environ: Mapping[str, str], cache: Path = CACHE) -> Binaries:
     return Binaries({component: (str(target), component) for component in COMPONENTS})
 
 
+def find_helm(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
+    """Helm, built now if it has not been yet.
+
+    Raises:
+        BinariesError: there is no Go, or the build failed.
+    """
+    return built("helm", _RENDERER, _BUILD_FLAGS, environ, cache, package="helm.sh/helm/v3/cmd/helm")
+
+
 def find_renderer(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
-    """The program that renders charts and kustomizations, built now if it has not been yet.
+    """The program that renders kustomizations, built now if it has not been yet.
 
     Raises:
         BinariesError: there is no Go, or the build failed.
@@ -189,7 +198,7 @@ def main() -> None:
         sys.exit(f"error: {error}")
     sys.stderr.write(f"control plane: {found.command('etcd')[0]} ({time.monotonic() - started:.1f} s)\n")
     try:
-        sys.stderr.write(f"helm and kustomize: {find_renderer(os.environ)}\n")
+        sys.stderr.write(f"helm and kustomize: {find_helm(os.environ)}, {find_renderer(os.environ)}\n")
     except BinariesError as error:
         sys.stderr.write(f"helm and kustomize: not here, so that tests of deploy/ are skipped: {error}\n")
     try:

@@ -61,6 +61,49 @@ def field_table(documents: Iterable[Json], kinds: Iterable[tuple[str, str]]) -> 
     return table
 
 
+def problems_of(obj: Json, documents: Iterable[Json]) -> list[str]:
+    """What of an object is not as Kubernetes' OpenAPI says: unknown and missing fields, and values of a wrong type."""
+    kind = (obj["apiVersion"], obj["kind"])
+    for document in documents:
+        schemas = document["components"]["schemas"]
+        for name, schema in schemas.items():
+            if kind in _kinds_of(schema):
+                return [*_mismatches(obj, {"$ref": _REFERENCE + name}, schemas, "")]
+    return [f"no {kind[1]} of {kind[0]}"]
+
+
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "array": list,
+    "object": dict,
+}
+
+
+def _mismatches(value: object, schema: Json, schemas: Json, at: str) -> Iterator[str]:
+    name = _referenced(schema)
+    if name:
+        if name not in _SPECIAL:
+            yield from _mismatches(value, schemas[name], schemas, at)
+        return
+    if "type" in schema and not isinstance(value, _TYPES[schema["type"]]):
+        yield f"{at}: {value!r} is no {schema['type']}"
+        return
+    if isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _mismatches(each, schema.get("items", {}), schemas, f"{at}[{number}]")
+    elif isinstance(value, dict):
+        fields, others = schema.get("properties", {}), schema.get("additionalProperties")
+        yield from (f"{at}.{field}: missing" for field in schema.get("required", ()) if field not in value)
+        for field, each in value.items():
+            if field not in fields and fields and others is None:
+                yield f"{at}.{field}: unknown"
+            else:
+                yield from _mismatches(each, fields.get(field, others or {}), schemas, f"{at}.{field}")
+
+
 def _kinds_of(schema: Json) -> Iterator[tuple[str, str]]:
     for each in schema.get("x-kubernetes-group-version-kind", ()):
         yield "/".join(part for part in (each["group"], each["version"]) if part), each["kind"]
