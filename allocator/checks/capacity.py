@@ -121,7 +121,10 @@ def _obstacles(
         return
     if taken is None:
         need = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
-        yield _unobtainable(need, "the request policy does not allow it", amounts, device, rests)
+        limits = [(name, amount, _most(device.capacity[name])) for name, amount in amounts.items()]
+        over = [f"at most {most} of {name}" for name, amount, most in limits if most is not None and amount > most]
+        why = f"one request gets {' and '.join(over)}" if over else "the request policy does not allow it"
+        yield _unobtainable(need, why, amounts, device, rests)
         return
     for name, amount in taken.items():
         if amount.nano > rests[name]:
@@ -131,6 +134,16 @@ def _obstacles(
             short = Obstacle(_CAUSE, text, name, str(amount), str(named), rounding, held=Held.SHARED)
             values = ((name, f"{Quantity.from_nano(rests[name], full.format)} of {full} free"),)
             yield Seen(short, values, partial(asking_for_less, device, rests, {name: amount}, amounts))
+
+
+def _most(capacity: Capacity) -> Quantity | None:
+    """The most that a request may have by the capacity's policy; None if the policy says nothing of it."""
+    policy = capacity.policy
+    if policy is None:
+        return None
+    if policy.valid_values:
+        return max(policy.valid_values, key=lambda each: each.nano)
+    return None if policy.valid_range is None else policy.valid_range.max
 
 
 def _rounding(taken: Quantity, asked: Quantity | None) -> str:

@@ -11,6 +11,7 @@ from extender.cluster.objects.pod_groups import NEVER, PodGroup
 from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
+from extender.planning.kube_scheduler import DEFAULT_SCHEDULER
 
 _POLICY: Final[Mapping[bool, str]] = {True: "PreemptLowerPriority", False: NEVER}
 
@@ -34,7 +35,7 @@ def contradiction(key: GangKey, snapshot: Snapshot) -> str:
 def _contradictions(group: PodGroup, waiting: Sequence[Pod]) -> Iterator[str]:
     for each in waiting:
         first = waiting[0]
-        if each.scheduler_name != first.scheduler_name:
+        if (each.scheduler_name or DEFAULT_SCHEDULER) != (first.scheduler_name or DEFAULT_SCHEDULER):
             yield f"pods {first.name} and {each.name} have different schedulerNames"
         if group.priority is None:
             continue

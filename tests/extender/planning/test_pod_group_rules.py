@@ -36,6 +36,10 @@ CASES: dict[str, tuple[list[Object], str]] = {
         [group(), member("a"), member("b", schedulerName="default-scheduler")],
         "pods a and b have different schedulerNames",
     ),
+    "no scheduler is the default scheduler": (
+        [group(), member("a", schedulerName=""), member("b", schedulerName="default-scheduler")],
+        "",
+    ),
     "another policy than the group": (
         [group(priority=0, preemptionPolicy="Never"), member("a")],
         "pod a has preemptionPolicy PreemptLowerPriority, and the group has Never",
