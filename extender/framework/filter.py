@@ -10,7 +10,7 @@ A reason is a value until it is shown. Its cause stands in the module of what re
 """
 
 import math
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -34,7 +34,7 @@ from extender.framework.decisions.verdict import (
     Verdicts,
 )
 from extender.framework.held_devices import WAITING, awaits_kept, held_for_nominated
-from extender.framework.late_nodes import LATE, LATE_SECONDS, LateNodes
+from extender.framework.late_nodes import LATE_SECONDS, LateNodes
 from extender.framework.plugin import NodeCheck, Refusal, Refused
 from extender.framework.pods.extended_resources.special_claim import Needs, reaches_anywhere
 from extender.framework.ranking import Merits, Ranking
@@ -173,8 +173,8 @@ def ask(
         beside = held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only, now=True)
         cycle = replace(cycle, snapshot=beside)
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
-    late = frozenset[str]() if bounds.late is None else bounds.late.among(cycle, names)
-    return FilterQuestion(cycle, names, decider, nodes, bounds, found.checks, late)
+    passed_over = {} if bounds.late is None else bounds.late.among(cycle, names)
+    return FilterQuestion(cycle, names, decider, nodes, bounds, found.checks, passed_over)
 
 
 def _nowhere(names: Sequence[str], refused: Refused, solver: Solver) -> FilterResult:
@@ -215,7 +215,7 @@ class FilterQuestion:
     Attributes:
         sent: the nodes, where whole nodes were sent.
         checks: of plugins, each with the plugin's name: they compare what is found on each node.
-        late: those of the nodes that pass only if no other does.
+        passed_over: those of the nodes that pass only if no other does, each with the reason against it.
     """
 
     cycle: Cycle
@@ -224,11 +224,11 @@ class FilterQuestion:
     sent: Mapping[str, NodeObject] | None = None
     bounds: Bounds = Bounds()
     checks: Sequence[tuple[str, NodeCheck]] = ()
-    late: Collection[str] = ()
+    passed_over: Mapping[str, Reason] = field(default_factory=dict)
 
     def at_hand(self) -> Known | None:
         """What is known of the nodes; None if to look it up may take more than about a millisecond."""
-        takes_search = bool(self.checks) or self.cycle.counts_resources or bool(self.late)
+        takes_search = bool(self.checks) or self.cycle.counts_resources or bool(self.passed_over)
         if takes_search or (len(self.names) > MOST_NEW_NODES and not self.is_uniform):
             return None
         return self.lookup(self.names)
@@ -324,11 +324,10 @@ class FilterQuestion:
             there = self.evaluate(self.lookup((nominated,)))
             if there.passed:
                 return there
-        if self.late:
-            in_time = self.evaluate(self.lookup([name for name in self.names if name not in self.late]))
-            if in_time.passed:
-                late = Reasons.alike(tuple(self.late), LATE)
-                return replace(in_time, unresolvable=in_time.unresolvable.beside(late))
+        if self.passed_over:
+            others = self.evaluate(self.lookup([name for name in self.names if name not in self.passed_over]))
+            if others.passed:
+                return replace(others, unresolvable=others.unresolvable.beside(Reasons.of(self.passed_over)))
         return self._patiently(self.lookup(self.names))
 
     def _patiently(self, known: Known) -> FilterResult:

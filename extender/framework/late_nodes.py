@@ -1,8 +1,9 @@
-"""Nodes whose devices a bind could not decide on in time, or that filter found hard to search.
+"""Nodes that filter passes over while another node suits, because a bind there would fail as the last one did.
 
-A pool may be so large, and change so often, that no search in it ends before its next change. Filter then passes over
-the node while another node suits, because the next bind would end in the same way, and because the pods of all tenants
-wait while filter searches.
+A pool may be so large, and change so often, that no search in it ends before its next change. A bind could not decide
+on its devices in time, or filter found them hard to search: the next bind would end in the same way, and the pods of
+all tenants wait while filter searches. Nodes for which a ResourceQuota refuses a pod's claim are passed over as well
+(`extender.framework.over_quota_nodes`).
 """
 
 import math
@@ -16,8 +17,10 @@ from allocator.pools import Pool
 from allocator.reason import Cause
 from allocator.tools import Recent
 from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import Cycle
+from extender.framework.over_quota_nodes import OVER_QUOTA, OverQuotaNodes
 
 LATE: Final = Reason(Cause("late", "its devices change faster than they can be searched"))
 """Why filter passes over a node while another node suits."""
@@ -66,10 +69,18 @@ class LateNodes:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures: Recent[Mapping[tuple[int, str], _Failure]] = Recent(MOST_NAMESPACES)
+        self._over_quota: OverQuotaNodes | None = None
+        """None: no quota has refused a claim."""
 
     def note(self, cycle: Cycle, node: NodeObject) -> None:
         """A bind of the pod was late on the node."""
         self._note(cycle, node, self._clock())
+
+    def note_over_quota(self, pod: Pod, node: str) -> None:
+        """A ResourceQuota has refused the claim with which the pod was to be bound to the node."""
+        if self._over_quota is None:
+            self._over_quota = OverQuotaNodes(self._clock)
+        self._over_quota.note(pod, node)
 
     def note_hard(self, cycle: Cycle, node: NodeObject, seconds: float) -> None:
         """A search for the pod took so long on the node. What it found holds until the node's pools change."""
@@ -85,8 +96,14 @@ class LateNodes:
         kept[key] = _Failure(pause, now + pause, _pools(cycle.snapshot, node.name), since)
         self._failures.keep(cycle.pod.namespace, kept)
 
-    def among(self, cycle: Cycle, names: Sequence[str]) -> frozenset[str]:
-        """Those of the nodes that are late for the pod now."""
+    def among(self, cycle: Cycle, names: Sequence[str]) -> Mapping[str, Reason]:
+        """Those of the nodes that are passed over for the pod now, each with the reason against it."""
+        late = dict.fromkeys(self._late(cycle, names), LATE)
+        if self._over_quota is None:
+            return late
+        return {**late, **dict.fromkeys(self._over_quota.among(cycle.pod, names), OVER_QUOTA)}
+
+    def _late(self, cycle: Cycle, names: Sequence[str]) -> frozenset[str]:
         known = self._of(cycle)
         if not known:
             return frozenset()

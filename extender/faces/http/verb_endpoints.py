@@ -173,7 +173,8 @@ class _Exchange(Generic[_By]):
         by, is_long = self.by(request), len(body) > FREE_BYTES
         # To decode a hundred thousand victims, or a Pod with ten thousand resources, takes a tenth of a second.
         if verb.has_whole_objects or is_costly(body):
-            asked = await self.bodies.decoded(caller_of(request.scope), verb.decode, body)
+            whose = self.bodies.whose_turn(caller_of(request.scope), body)
+            asked = await self.bodies.decoded(whose, verb.decode, body)
         else:
             asked = verb.decode(body)
         with verb.deciding(by, asked) as draft:

@@ -55,7 +55,7 @@ class Binder:
         claims: allocates claims without a bind.
         plugins: the parts of features that wait, in the order in which they are called.
         times: how long a call may take, and how long claims may wait.
-        late: the nodes on which binds were late.
+        late: the nodes on which binds were late, or were refused by a ResourceQuota.
         decided: the uids of pods whose bind is running, and others see the devices that it has decided on.
 
     Args:
@@ -182,6 +182,8 @@ class Binder:
             pod = await self._ready(pod, plan, made, revision, until)
             await self._writer.bind(pod, node, lambda old, new: self._again(old, new, plan, made, until))
         except (WriteRefusedError, GivenBackError) as error:
+            if isinstance(error, OverQuotaError):
+                self.late.note_over_quota(pod, node)
             left = await self._undo(pod, node, made, str(error))
             if left is None:
                 return

@@ -35,10 +35,12 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.events import Note
 from extender.cluster.writes.pods import Evictor, Nominator, preempted_by
 from extender.framework.bind_errors import BindError
+from extender.framework.cycle import admitted
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.kept_of_bound import KeptOfBound
+from extender.framework.plugin import Refused
 from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.planner import Planner, UndecidedError
@@ -65,6 +67,9 @@ _MOST_ASKED: Final = 1024
 
 _LOWEST_SECONDS: Final = 10.0
 """For this time, it is remembered which priority is the lowest that a pod with a node has."""
+
+_ADMITTING_SECONDS: Final = 0.02
+"""How long a look takes at most whether a pod is refused on all nodes. Usually it takes less than a millisecond."""
 
 _EVICTING_SECONDS: Final = 0.2
 """How long a turn waits for evictions. Slow ones go on beside the turns."""
@@ -173,7 +178,10 @@ class Preemptor(BackgroundTask):
             self._asked.keep(rejection.share, pod.uid, _Asked(pod, self._names.shared(rejection.names), due))
 
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
-        """Have the pod's scheduler ask, if a pod may be evicted for it: the choice needs the nodes that it takes."""
+        """Have the pod's scheduler ask, if a pod may be evicted for it: the choice needs the nodes that it takes.
+
+        A pod that is refused on all nodes for something else than devices, such as its quota, only waits its turn.
+        """
         if snapshot.never_preempts(pod) or self._solver.plugins.keeper(pod, snapshot):
             return Found.KNOWN
         if pod.uid in self._asked or pod.uid in self._chosen:
@@ -182,8 +190,19 @@ class Preemptor(BackgroundTask):
             return Found.KNOWN
         if not self._asked.has_room(pod.namespace):
             return Found.FULL
-        is_open = pod.kept.node or not self._fruitless.wait(pod, tuple(snapshot.nodes), snapshot)
-        return Found.ASK if is_open else Found.KNOWN
+        if pod.kept.node:
+            return Found.ASK
+        is_in_vain = self._fruitless.wait(pod, tuple(snapshot.nodes), snapshot) or self._is_refused(pod, snapshot)
+        return Found.KNOWN if is_in_vain else Found.ASK
+
+    def _is_refused(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether filter would leave the pod no node, wherever devices are free; False if that is not soon known."""
+        solver = self._solver.within(self._solver.clock() + _ADMITTING_SECONDS)
+        if solver.plugins.are_slow(pod, snapshot, solver):
+            return False
+        with suppress(TimeoutError):
+            return isinstance(admitted(pod, snapshot, solver), Refused)
+        return False
 
     def missed(self) -> Collection[str]:
         """The namespaces of which pods were forgotten, once there is room."""

@@ -7,6 +7,7 @@ A body may be YAML, as people write Pods: it becomes the JSON that the same read
 """
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -54,6 +55,11 @@ _OF_CALLER: Final = 0.8
 
 UNCOUNTED_BYTES: Final = 48 * 1024
 """Bytes of each body that do not count as those of all bodies together; 1,280 connections hold 60 MiB."""
+
+HEAD_BYTES: Final = 1024
+"""Within these first bytes, kube-scheduler names the namespace of its pod."""
+
+_NAMESPACE: Final = re.compile(rb'"namespace"\s*:\s*"([a-z0-9-]{1,63})"')
 
 BYTES_A_VALUE: Final = 8
 """The smallest average in a body longer than `FREE_BYTES`. Bodies of kube-scheduler have 13 to 20. A decoded value
@@ -135,8 +141,20 @@ class Bodies:
                 del self._of_callers[caller]
         room.close()
 
+    def whose_turn(self, caller: str, head: bytes) -> str:
+        """In whose turn a body is read and decoded: the caller's; of a scheduler's calls, that of the pod's namespace.
+
+        A scheduler asks for all tenants. So long pods of one namespace delay those of others by one piece, or one body.
+
+        Args:
+            caller: who sends it.
+            head: the beginning of the body.
+        """
+        found = _NAMESPACE.search(head, 0, HEAD_BYTES) if self.source is Source.SCHEDULERS else None
+        return caller if found is None else f"{caller} {found[1].decode()}"
+
     async def turn(self, caller: str) -> None:
-        """Wait for a turn to look at a piece of a long body: one in a cycle of the loop, in turns by caller.
+        """Wait for a turn to look at a piece of a long body: one in a cycle of the loop, in turns by `whose_turn`.
 
         To look at the bytes of 200 connections at once would keep other calls waiting for 0.1 s. Of what waits for its
         turn, the rest stays at the client.
@@ -232,7 +250,8 @@ class Body:
             if refusal is not None:
                 continue
             if size > UNCOUNTED_BYTES:
-                await self._bodies.turn(self._caller)
+                head = chunks[0] if chunks else chunk
+                await self._bodies.turn(self._bodies.whose_turn(self._caller, head))
             if size > FREE_BYTES:  # chunk by chunk: to count a long body at once would keep other requests waiting
                 values += len(marks_of(chunk))
             end = chunk.rfind(b'"')

@@ -19,6 +19,7 @@ from extender.faces.http.endpoints.scheduler_verbs import VERBS
 from extender.faces.http.limits.bodies import (
     BYTES_A_VALUE,
     FREE_BYTES,
+    HEAD_BYTES,
     SMALL_BYTES,
     TEXT_BYTES,
     UNCOUNTED_BYTES,
@@ -247,6 +248,41 @@ def test_of_long_bodies_that_come_at_once_one_piece_is_looked_at_in_a_cycle_of_t
 
     virtualtime.run(main())
     assert (sum(in_cycles), max(in_cycles)) == (50, most)
+
+
+def long_call(namespace: str) -> bytes:
+    """The body of a call about a long pod, as kube-scheduler writes it."""
+    labels = {"text": "x" * (UNCOUNTED_BYTES + 1)}
+    return orjson.dumps({"Pod": {"metadata": {"name": "p", "namespace": namespace, "labels": labels}}})
+
+
+@pytest.mark.parametrize(
+    ("source", "before"),
+    [(Source.SCHEDULERS, 1), (Source.REQUESTS, 20)],
+    ids=["of a scheduler, by namespace", "of one other caller, in the order of arrival"],
+)
+def test_long_pods_of_one_namespace_delay_one_of_another_by_one_piece(source: Source, before: int) -> None:
+    """A scheduler asks for all tenants. Another caller could name any namespaces."""
+    done: list[str] = []
+
+    async def read(bodies: Bodies, namespace: str) -> None:
+        with Body(bodies) as body:
+            await body.read(receiving(long_call(namespace))[0])
+        done.append(namespace)
+
+    async def main() -> None:
+        bodies = Bodies(64 * MIB, Budget(), source)
+        await asyncio.gather(*[read(bodies, each) for each in (*["many"] * 20, "one")])
+
+    virtualtime.run(main())
+    assert done.index("one") == before
+
+
+def test_the_namespace_of_a_pod_counts_only_at_the_beginning_of_a_call() -> None:
+    bodies = Bodies(64 * MIB, Budget(), Source.SCHEDULERS)
+    assert bodies.whose_turn("", long_call("ns")) == " ns"
+    assert bodies.whose_turn("", b'{"NodeNames":[' + b" " * HEAD_BYTES + b'"namespace":"ns"') == ""
+    assert bodies.whose_turn("", b"[]") == ""
 
 
 # --- on HTTP -------------------------------------------------------------------------------------------------

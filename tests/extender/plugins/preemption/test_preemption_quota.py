@@ -2,6 +2,8 @@
 
 import pytest
 
+from extender.framework.task import Found
+from extender.kube.api import ObjectKey
 from tests.extender.plugins.preemption.scenes import Scene, full, runs, waits
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
 from tests.kit.objects.quotas import limited, quota
@@ -36,6 +38,19 @@ async def test_a_namespace_evicts_as_many_pods_as_it_may_have_devices(allowed: i
         await scene.cluster.settle()
     assert len(scene.told) == allowed
     assert sum(not scene.is_pending(f"p{number}") for number in range(8)) == allowed
+
+
+@pytest.mark.parametrize(
+    ("allowed", "told"), [(0, Found.KNOWN), (1, Found.ASK)], ids=["over its quota", "within its quota"]
+)
+async def test_a_pod_that_nobody_remembers_is_asked_about_unless_its_quota_is_in_the_way(
+    allowed: int, told: Found
+) -> None:
+    scene = Scene(full(["n0"], *waits("p"), *others(1), quota(limited(devices=allowed))))
+    scene.filter("p")
+    scene.start(scene.transport)
+    snapshot = scene.cluster.state.snapshot
+    assert scene.task.on_found(snapshot.pods[ObjectKey("ns", "p")], snapshot) is told
 
 
 def site(*large: bool) -> list[Object]:

@@ -6,7 +6,7 @@ from typing import Any
 from allocator import Features
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import SPECIAL
-from extender.framework.filter import filter_nodes
+from extender.framework.filter import Bounds, filter_nodes
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
@@ -54,7 +54,8 @@ class Scene:
         """The reason against each node; empty for those that will do."""
         snapshot = self.state.snapshot
         asked = snapshot.pods[ObjectKey("ns", name)]
-        result, noun = filter_nodes(asked, nodes, snapshot, solver(features=features)), request_nouns(asked)
+        bounds, noun = Bounds(late=self.binder.late), request_nouns(asked)
+        result = filter_nodes(asked, nodes, snapshot, solver(features=features), bounds=bounds)
         return dict.fromkeys(result.passed, "") | result.unresolvable.in_words(noun) | result.failed.in_words(noun)
 
     def bind(self, on: str = "n", name: str = "p") -> str:

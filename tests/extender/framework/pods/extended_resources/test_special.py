@@ -8,6 +8,7 @@ import pytest
 
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.writes.events import Note
+from extender.framework.over_quota_nodes import OVER_QUOTA
 from extender.framework.pods.extended_resources.requests import is_ours
 from extender.framework.victims import Victims
 from extender.kube.api import ApiError, ObjectKey, RawObject
@@ -282,6 +283,15 @@ def test_who_holds_devices_in_a_special_claim_can_be_evicted_for_them() -> None:
 
 
 class TestQuota:
+    def test_a_node_where_quota_refuses_the_claim_is_passed_over_while_another_suits(self) -> None:
+        scene = Scene(pod_for(), pod_for(name="q"))
+        assert scene.filter() == {"n": "", "m": "", "o": ""}
+        scene.transport.script(CREATE, Fault(refused=ApiError(403, "Forbidden", "p is forbidden: exceeded quota: gpu")))
+        scene.bind("n")
+        assert scene.filter() == {"n": OVER_QUOTA.in_words(), "m": "", "o": ""}
+        assert scene.filter(nodes=["n"]) == {"n": ""}, "no other node suits"
+        assert not scene.filter("q")["n"], "another pod"
+
     def test_a_special_claim_that_quota_refuses_leaves_nothing_behind_and_tells_an_event(self) -> None:
         scene = Scene(claim("a"), pod_for("1", "a"))
         message = (
