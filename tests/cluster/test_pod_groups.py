@@ -5,19 +5,20 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.binaries import Binaries
-from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import ControlPlane, Options
 from tests.kit.controlplane.in_tree import IN_TREE, in_tree
 from tests.kit.controlplane.only_scheduler import DEFAULT, only_scheduler, policies_in_force
 from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.pair import Pair, pair
-from tests.kit.controlplane.scenario import bound, by_template, findings, held
+from tests.kit.controlplane.scenario import bound, by_template, event, findings, held
 from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, is_bound, pod, resource_slice, template
 from tests.kit.waiting import wait_for_answer
 
@@ -210,3 +211,24 @@ async def test_the_clusters_only_scheduler_serves_a_group_that_its_policies_have
         found = await client.get(CLAIMS, claim)
         assert [pool for pool, _ in held(found)] == [*on]
         assert await findings(client, namespace) == []
+
+
+async def test_a_pod_with_another_priority_than_its_group_is_tried_by_no_scheduler_and_explain_says_so(
+    client: Client, namespace: str, ours: Pair
+) -> None:
+    await client.create(TEMPLATES, template(namespace, "one"))
+    await add_group(client, namespace)
+    key = await claim_of(client, namespace)
+    urgent = member(namespace, "urgent")
+    urgent["spec"]["priorityClassName"] = "system-cluster-critical"
+    await client.create(PODS, urgent)
+    await event(
+        client, namespace, "FailedScheduling", about="should have the same priority as the pod group's priority"
+    )
+    async with httpx.AsyncClient(base_url=ours.extender.url, timeout=WAIT_SECONDS) as http:
+        told = (await http.get(f"/explain/{namespace}/urgent")).text
+        listed = await http.get("/problems", params={"namespace": namespace, "format": "json"})
+    why = "kube-scheduler tries no pod of PodGroup team: pod urgent has priority 2000000000, and the group has 0"
+    assert why in told.partition("\n")[0]
+    assert any(each["cause"] == "gang" and why in each["problem"] for each in listed.json()["items"])
+    assert not is_allocated(await client.get(CLAIMS, key))
