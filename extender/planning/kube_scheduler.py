@@ -156,11 +156,13 @@ def _is_selected(pod: Pod, node: NodeObject) -> bool:
 def _unmet_taint(taint: DeviceTaint, node: NodeObject) -> Unmet:
     if taint == CORDON:
         return Unmet("node is unschedulable", f"kubectl uncordon {node.name}")
+    text = f"untolerated taint {taint_text(taint)} of the node"
+    prefix, _, condition = taint.key.partition("/")
+    if prefix == _OF_NODES and condition in _CONDITIONS:
+        return Unmet(text, f"mend node {node.name}, which is marked {condition} (kubectl describe node {node.name})")
     value = f'operator: Equal, value: "{taint.value}"' if taint.value else "operator: Exists"
     toleration = f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
-    return Unmet(
-        f"untolerated taint {taint_text(taint)} of the node", f"add to spec.tolerations of the pod: {toleration}"
-    )
+    return Unmet(text, f"add to spec.tolerations of the pod: {toleration}")
 
 
 _MAX_NAMED: Final = 3
@@ -228,6 +230,12 @@ def not_marked(pod: Pod) -> str:
     return f"the pod lacks the resource {MARKER}, so its scheduler chooses a node without asking dra-extender"
 
 
+_OF_NODES: Final = "node.kubernetes.io"
+_CONDITIONS: Final = frozenset(
+    {"not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "network-unavailable"}
+)
+"""Taints by which Kubernetes says what is wrong with a node (``node.kubernetes.io/...``)."""
+
 _TOLERATED: Final = (
     ("not-ready", "NoExecute"),
     ("unreachable", "NoExecute"),
@@ -244,7 +252,7 @@ _ON_HOST_NETWORK: Final = ("network-unavailable", "NoSchedule")
 def tolerating(spec: dict[str, Any]) -> dict[str, Any]:
     """The spec of a pod, with the tolerations that the daemon controller adds."""
     taints = (*_TOLERATED, _ON_HOST_NETWORK) if spec.get("hostNetwork") else _TOLERATED
-    added = [{"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect} for name, effect in taints]
+    added = [{"key": f"{_OF_NODES}/{name}", "operator": "Exists", "effect": effect} for name, effect in taints]
     return {**spec, "tolerations": [*(spec.get("tolerations") or []), *added]}
 
 

@@ -249,3 +249,19 @@ def test_what_keeps_a_pod_off_a_node_begins_with_the_reason() -> None:
 
 def _bound(pod: Pod, node: str) -> Pod:
     return replace(pod, node_name=node)
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("node.kubernetes.io/not-ready", "mend node a, which is marked not-ready (kubectl describe node a)"),
+        ("node.kubernetes.io/disk-pressure", "mend node a, which is marked disk-pressure (kubectl describe node a)"),
+        ("node.kubernetes.io/out-of-service", "add to spec.tolerations of the pod: {key: node.kubernetes.io/out-of-"),
+        ("example.com/gpus", "add to spec.tolerations of the pod: {key: example.com/gpus, operator: Exists, effect: "),
+    ],
+)
+def test_nobody_is_told_to_tolerate_what_is_wrong_with_a_node(key: str, remedy: str) -> None:
+    tainted = {**machine("a"), "spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}}
+    snapshot = Cluster.from_objects([tainted, pod_of()]).snapshot
+    (unmet,) = SchedulerChecks(snapshot).unmet(parse_whole_pod(pod_of()), snapshot.nodes["a"])
+    assert unmet.remedy.startswith(remedy)
