@@ -117,6 +117,7 @@ async def _measured(phase: Phase, tenants: Sequence[Tenant], seconds: float, sit
     began = loop.time()
     while (left := began + seconds - loop.time()) > 0:
         await pause(min(left, 20.0))
+        site.check()
         phase.seconds = loop.time() - began
         print(f"  {phase.seconds:.0f} s: {_line(phase, tenants, site)}", flush=True)
     print(f"{phase.name}: {_line(phase, tenants, site)}; {machine()}", flush=True)

@@ -23,6 +23,7 @@ from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, na
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.quotas import quota
 from tests.kit.process import Process
+from tests.kit.waiting import WaitError
 
 NODES: Final = 20
 GPUS: Final = 2
@@ -41,6 +42,16 @@ class Site:
     client: Client
     extender: Extender | None
     scheduler: Process
+
+    def check(self) -> None:
+        """See whether all goes on: a scheduler ends by itself when it cannot renew its lease in time.
+
+        Raises:
+            WaitError: a process has ended, and nothing is measured any more.
+        """
+        for each in (self.scheduler, *([] if self.extender is None else [self.extender.process])):
+            if not each.is_running:
+                raise WaitError(f"{each.name} has ended by itself; see {each.log}")
 
 
 async def build(client: Client, ordinary: Sequence[str], hostile: Mapping[str, int]) -> None:
