@@ -153,11 +153,16 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/answers/explain/test_explain_proposals.py tests/extender/answers/explain/test_explain_suggestions.py
 	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/framework/bind/test_replica_laws.py tests/extender/framework/bind/test_replica_group_laws.py
 
-# Each commit has histories of its own, as for test-upstream.
+# Each commit has histories and operations of its own, as for test-upstream.
 simulate-faults: SEEDS ?= 1000
 simulate-faults: FIRST ?= $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 simulate-faults: $(VENV)/.dev  ## play SEEDS histories of a simulated cluster with faults, in virtual time (docs/testing.md); FIRST is the first seed, SIMULATE="--show N" tells one, "--mutants" plants mistakes
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(SIMULATE)
+
+simulate-operations: OPERATIONS ?= 20000
+simulate-operations: FIRST ?= $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
+simulate-operations: $(VENV)/.dev  ## do OPERATIONS random operations on clusters in memory, with the audit after each (docs/testing.md): a minute; FIRST is the first seed, SHOW=N tells one cluster
+	$(BIN)/python -m tests.operations --operations $(OPERATIONS) --first $(FIRST) $(if $(SHOW),--show $(SHOW))
 
 test-hostile: $(VENV)/.dev  ## send 100,000 hostile requests and 10,000 hostile objects from a seed; HOSTILE=--short takes a minute
 	$(BIN)/python -m tests.hostile $(HOSTILE)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tests.kit.clusters import Object
+from tests.kit.shrinking import smallest
 from tests.simulation.plan import Plan, Span, Step
 
 _Part: TypeAlias = "Step | Span | Object"
@@ -18,18 +19,8 @@ def shrunk(plan: Plan, breaks: Callable[[Plan], bool], most: int) -> Plan:
         breaks: whether a plan does.
         most: tries. Then the smallest plan so far is returned.
     """
-    parts: list[_Part] = [*plan.spans, *plan.steps, *plan.objects]
-    size, tries = len(parts) // 2, 0
-    while size:
-        place = 0
-        while place < len(parts) and tries < most:
-            rest = parts[:place] + parts[place + size :]
-            tries += 1
-            if breaks(_of(plan, rest)):
-                parts = rest
-            else:
-                place += size
-        size //= 2
+    whole: list[_Part] = [*plan.spans, *plan.steps, *plan.objects]
+    parts = smallest(whole, lambda rest: breaks(_of(plan, rest)), most)
     alone = _with_one_replica(_of(plan, parts))
     return alone if breaks(alone) else _of(plan, parts)
 

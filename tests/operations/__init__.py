@@ -1,0 +1,1 @@
+"""Random operations on a cluster in this process, with an audit after each of them; see docs/testing.md."""
