@@ -64,7 +64,7 @@ test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA 
 	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node
 
 # Each target runs, whatever became of the one before; the last lines say which failed.
-SUITES := coverage test-cluster-long test-validate test-older test-upstream-suite test-node test-loadtest test-hostile test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-filters test-tenants
+SUITES := coverage test-cluster-long test-validate test-older test-upstream-suite test-node test-loadtest test-hostile test-fuzz simulate-operations test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-filters test-tenants
 nightly: export HOSTILE :=
 nightly:  ## run what takes too long for each commit: hours; SUITES="test-older test-node" runs some of it
 	@failed=; for each in $(SUITES); do \
@@ -166,6 +166,10 @@ simulate-operations: $(VENV)/.dev  ## do OPERATIONS random operations on cluster
 
 test-hostile: $(VENV)/.dev  ## send 100,000 hostile requests and 10,000 hostile objects from a seed; HOSTILE=--short takes a minute
 	$(BIN)/python -m tests.hostile $(HOSTILE)
+
+test-fuzz: REQUESTS ?= 20000
+test-fuzz: $(VENV)/.dev  ## send REQUESTS changed requests to every endpoint: those of the OpenAPI document, and recorded ones (docs/testing.md); a minute; FUZZ="--seed 40 --only 17:4711" sends one of round 17 again
+	$(BIN)/python -m tests.hostile.fuzz --requests $(REQUESTS) $(FUZZ)
 
 test-memory: $(VENV)/.dev  ## let bombs go off in a cgroup of 1 GiB with 40,000 devices; MEMORY=--short has a tenth of all
 	$(BIN)/python -m tests.hostile.memory $(MEMORY)

@@ -78,7 +78,7 @@ class Found:
 
 def run(seed: int, objects: int, selectors: int, requests: int) -> Found:
     """Deliver this number of objects, selectors and requests."""
-    found = Found(_unit())
+    found = Found(slow_seconds())
     made = HostileObjects(seed)
     gc.disable()  # a collection is nobody's fault
     try:
@@ -97,7 +97,7 @@ def run(seed: int, objects: int, selectors: int, requests: int) -> Found:
 
 def only(seed: int, selectors: int, sort: str, number: int) -> int:
     """Deliver one case; the status to end with."""
-    found = Found(_unit())
+    found = Found(slow_seconds())
     if sort == "object":
         _object(found, HostileObjects(seed).make(number))
     elif sort == "selector":
@@ -125,7 +125,8 @@ def lines(found: Found) -> Iterator[str]:
             yield f"    {seconds * 1e3:,.0f} ms: --only {label}: {told[:200]}"
 
 
-def _unit() -> float:
+def slow_seconds() -> float:
+    """What is slow on this machine."""
     began = time.process_time()
     for _ in range(_LOOPS):
         pass
@@ -186,7 +187,7 @@ def _selector(found: Found, case: HostileSelector, device: Device, known: Select
 # --- requests -----------------------------------------------------------------------------------------------
 
 
-class _Errors:
+class LoggedErrors:
     """A processor of structlog's that keeps the exceptions that are logged."""
 
     def __init__(self) -> None:
@@ -201,23 +202,27 @@ class _Errors:
 
 async def _requests(found: Found, made: HostileRequests, numbers: range, seed: int, selectors: int) -> None:
     """Requests to the application over a cluster in memory."""
-    errors = _Errors()
+    errors = LoggedErrors()
     structlog.configure(processors=[errors])
     cluster = Cluster.of(*scene(chosen_selectors(seed, selectors)))
     app: Callable[..., Awaitable[None]] = cluster.app()
     for number in numbers:
         case = made.make(number)
         if not case.raw and case.size < _LONGEST_BODY:
-            await _request(found, case, app, errors)
+            await deliver(found, case, app, errors)
         _tidy(number)
 
 
-async def _request(found: Found, case: HostileRequest, app: Callable[..., Awaitable[None]], errors: _Errors) -> None:
+async def deliver(
+    found: Found, case: HostileRequest, app: Callable[..., Awaitable[None]], errors: LoggedErrors
+) -> bytes:
+    """Send a request to the application; its answer, empty if it has failed."""
     found.count("requests")
     errors.kept.clear()
-    began = time.process_time()
+    began, answer = time.process_time(), b""
     try:
-        fault = fault_of(await _answered(app, case))
+        answer = await _answered(app, case)
+        fault = fault_of(answer)
     except Exception as error:  # noqa: BLE001  # as above
         errors.kept.append(error)
         fault = "raised"
@@ -227,6 +232,7 @@ async def _request(found: Found, case: HostileRequest, app: Callable[..., Awaita
     if fault and not errors.kept:
         found.findings.add(Finding(f"request: {fault}", case.label, case.told, case.size))
     found.time(began, case.label, case.told, case.size)
+    return answer
 
 
 async def _answered(app: Callable[..., Awaitable[None]], case: HostileRequest) -> bytes:
