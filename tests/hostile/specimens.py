@@ -360,6 +360,7 @@ def _pod_group(name: str) -> Object:
     spec = {
         "schedulingPolicy": {"gang": {"minCount": 2}},
         "priority": 10,
+        "preemptionPolicy": "Never",
         "schedulingConstraints": {"topology": [{"key": "topology.kubernetes.io/zone"}]},
     }
     return _object("PodGroup", name, "scheduling.k8s.io/v1beta1", metadata={"namespace": NAMESPACE}, spec=spec)
