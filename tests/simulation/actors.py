@@ -15,7 +15,8 @@ from tests.corpus.machines import ATTACHED, BROKEN, device
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, taint_rule
 from tests.simulation.chance import Chance
-from tests.simulation.invariants import claims_of, users
+from tests.simulation.invariants import users
+from tests.simulation.kept import claims_of
 
 _KUBELET: Final = "example.com/kubelet"
 """The finalizer of pods that a kubelet has to end first. Kubernetes has the grace period for it."""
@@ -160,6 +161,23 @@ class People:
         for each in draw.some(pods, 1, 3):
             await self.api.patch_status(PODS, key_of(each), {"status": {"phase": draw.of(["Succeeded", "Failed"])}})
 
+    async def _end_many(self, draw: Draw) -> None:
+        """Most pods that run have come to their end."""
+        for each in await self._of(PODS):
+            if each.get("status", {}).get("phase") == "Running" and draw(0.7):
+                await self.api.patch_status(PODS, key_of(each), {"status": {"phase": "Succeeded"}})
+
+    async def _make_again(self, draw: Draw) -> None:
+        """A pod that waits is deleted, and its controller makes one of the same name, with the same claims."""
+        waiting = [each for each in await self._of(PODS) if not each["spec"].get("nodeName")]
+        if not waiting:
+            return
+        chosen = draw.of(waiting)
+        await self.api.delete(PODS, key_of(chosen))
+        await virtualtime.elapse(0.02)  # its kubelet has nothing to end
+        metadata = {name: chosen["metadata"].get(name) for name in ("namespace", "name", "labels", "annotations")}
+        await self.api.create(PODS, with_kubelet({**chosen, "metadata": metadata, "status": {"phase": "Pending"}}))
+
     async def _publish(self, draw: Draw) -> None:
         """A driver publishes a pool anew, with other attributes of a device that nobody has."""
         held = await self._held()
@@ -223,6 +241,8 @@ class People:
 _DEEDS: Final[Mapping[str, Callable[[People, Draw], Awaitable[None]]]] = {
     "a pod is deleted": People._delete,
     "pods end": People._end,
+    "many pods end": People._end_many,
+    "a pod is made again": People._make_again,
     "a driver publishes": People._publish,
     "a node is cordoned": People._cordon,
     "a node leaves": People._leave,

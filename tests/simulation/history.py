@@ -12,9 +12,13 @@ from typing import Any, Final
 
 import orjson
 
+from allocator import AllocatorError
+from extender.assembly import make_solver
 from extender.config.settings import Settings
-from extender.kube.api import ApiError, RawObject, key_of
-from extender.kube.resources import DAEMON_SETS, POOL_REQUESTS
+from extender.framework.cycle import is_feasible
+from extender.framework.held_devices import held_for_nominated
+from extender.kube.api import ApiError, Event, EventType, RawObject, key_of
+from extender.kube.resources import DAEMON_SETS, POOL_REQUESTS, RESOURCES
 from extender.lab.api import MemoryApi
 from extender.lab.manifests import LOADED
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
@@ -22,6 +26,7 @@ from extender.tools.faults import RefusedError
 from tests.corpus.chance import Draw, without_chance
 from tests.corpus.log import Log
 from tests.corpus.machines import CONTROLLER
+from tests.corpus.stage import replica_state
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW
 from tests.kit.controllers import Fault, Licenses
@@ -29,6 +34,7 @@ from tests.simulation import plan as plans
 from tests.simulation.actors import AttachingDrivers, Kubelets, People, control_claims, with_kubelet
 from tests.simulation.chance import Chance
 from tests.simulation.invariants import Judge, ViolationError
+from tests.simulation.kept import Moment
 from tests.simulation.link import Link
 from tests.simulation.owned import WorldLoop
 from tests.simulation.plan import SECONDS, Plan, Span, Step
@@ -45,7 +51,7 @@ IDLE_SECONDS: Final = 90.0
 _KINDS: Final = {**LOADED, DAEMON_SETS.kind: DAEMON_SETS, POOL_REQUESTS.kind: POOL_REQUESTS}
 _DOWN_SECONDS: Final = (0.5, 2.0, 20.0)
 _SCHEDULER: Final = "dra-scheduler"
-_DISTURBING: Final = {*plans.HAPPENINGS, plans.CONTROLLER} - {"pods end"}
+_DISTURBING: Final = {*plans.HAPPENINGS, plans.CONTROLLER} - set(plans.CALM)
 """What may take from a gang what it has been promised."""
 
 _QUESTIONS: Final = (UNSUITABLE_NODES, ALLOCATE, DEALLOCATE)
@@ -111,7 +117,15 @@ class _World:
         self._api = MemoryApi(now=self._now, new_uid=lambda: f"{next(numbers):08}-made")
         for each in plan.objects:
             self._load(each)
-        self.judge = Judge(self._api)
+        evictions, faults = plan.settings["evictions"], {each.what for each in plan.steps}
+        lives = plan.replicas + 2 * sum(each.what in {plans.CRASH, plans.RESTART} for each in plan.steps)
+        self.judge = Judge(
+            self._api,
+            now=self._loop.time,
+            caps=(evictions["forPod"] * lives, evictions["ofNamespace"] * lives),
+            fits=self._fits,
+            is_sole=plan.replicas == 1 and not faults & {plans.CRASH, plans.RESTART},
+        )
         self._controllers = _controllers(plan)
         self._server = SimulatedServer(self._api, self.judge.evicts)
         Kubelets(self._api, self._chance)
@@ -183,11 +197,13 @@ class _World:
             left = at - self._loop.time()
             if left <= 0:
                 return
+            self.judge.look()
             await virtualtime.elapse(min(left, _JUDGED_SECONDS))
 
     def _turn(self, span: Span, *, begins: bool) -> None:
         """A fault begins or ceases; several of a kind may overlap."""
         self._faults[span.replica, span.fault] += 1 if begins else -1
+        self.judge.calm_since = None if any(self._faults.values()) else self._loop.time()
         link = self._replicas[span.replica].link
         if link is not None and self._faults[span.replica, span.fault]:
             link.faults.add(span.fault)
@@ -238,10 +254,16 @@ class _World:
                 raise ViolationError("every pod that can run runs", message)
         if self._scheduler.flushed:
             raise ViolationError("nobody waits for a flush", f"pod {self._scheduler.flushed[0]}")
-        if self.judge.idle_claims():
+        held = self.judge.held_for_waiting()
+        if self.judge.idle_claims() or held:
             await self._until(self._loop.time() + IDLE_SECONDS)
+        self.judge.counted["no claim is held for a pod that waits"] += 1
+        if left := held.items() & self.judge.held_for_waiting().items():
+            name, what = min(left)
+            raise ViolationError("no claim is held for a pod that waits", f"claim {name} has {what}")
         self.judge.check_end()
         self._check_memory()
+        await self._check_caches()
         if not _DISTURBING & {each.what for each in self._plan.steps}:
             self.judge.check_gangs()
         await self._until(self._loop.time())
@@ -257,6 +279,42 @@ class _World:
             if left or snapshot.keeping:
                 message = f"{each.name}: {len(left)} allocations and {len(snapshot.keeping)} nominations"
                 raise ViolationError("nothing stays assumed", message)
+
+    async def _check_caches(self) -> None:
+        """Each replica knows the claims that there are. Raises ViolationError."""
+        self.judge.counted["a cache is what the API server has"] += 1
+        wrong = list(self._replicas)
+        for patience in (0.0, 3.0, 10.0):
+            await self._until(self._loop.time() + patience)
+            if not (wrong := [each for each in wrong if not self._knows_claims(each)]):
+                return
+        raise ViolationError("a cache is what the API server has", f"{wrong[0].name} knows other claims")
+
+    def _knows_claims(self, replica: Replica) -> bool:
+        if replica.extender is None or not replica.is_ready:
+            return True
+        known = replica.extender.service.state.snapshot.claims
+        return {key: each.claim.uid for key, each in known.items()} == self.judge.claims()
+
+    def _fits(self, moment: Moment, pod: RawObject) -> bool:
+        """Whether a new process with all objects of a moment would find a node without evictions."""
+        settings = Settings.model_validate(self._plan.settings)
+        state, solver = replica_state(settings), make_solver(settings, self._loop.time)
+        for resource in RESOURCES.values():
+            state.replace(resource, [], 0)
+        for kind, objects in moment.objects.items():
+            for each in objects.values():
+                state.apply(Event(EventType.ADDED, RESOURCES[kind], each))
+        snapshot = state.snapshot
+        wanted = snapshot.pod(pod["metadata"]["uid"])
+        if wanted is None or wanted.gang is not None:
+            return False
+        world = held_for_nominated(wanted, snapshot, solver)
+        nodes = (snapshot.nodes.get(name) for name in self._scheduler.nodes_for(pod))
+        try:
+            return any(each is not None and is_feasible(wanted, each, world, solver) for each in nodes)
+        except (AllocatorError, TimeoutError):
+            return False
 
     async def _could_run(self, bound: Sequence[str] = ()) -> list[str]:
         """The pods that wait although a new replica, which remembers nothing, finds a node for them.

@@ -1,18 +1,32 @@
 """What holds at each moment of a history, and at its end. A judge reads the objects of the API server alone."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from allocator import parse_slice
 from allocator.audit import device_findings
 from extender.cluster.objects.claims import ALLOCATION_MODE, parse_claim_object
 from extender.kube.api import Event, EventType, ObjectKey, RawObject, key_of
-from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, SLICES, Resource
+from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, SLICES, Resource
 from extender.lab.api import MemoryApi
+from tests.simulation.kept import Moment, claims_of, classes_of, given_to_others, keeping_of, overdrawn, wasted
 
 _FINISHED: Final = {"Succeeded", "Failed"}
+_MINUTE: Final = 60.0
+_REMEMBERED: Final = 9
+"""Moments that are remembered, a quarter of a second apart."""
+
+_CALM_SECONDS: Final = 45.0
+"""After a fault, the service may not know for this time what has happened: a dead watch is found by its silence."""
+
+_OVERDRAWN_SECONDS: Final = 10.0
+"""Two replicas keep devices at once, and each sees what the other has kept; then one of them gives back."""
+
+_KEPT_SECONDS: Final = 150.0
+"""Devices are kept for 60 s after the victims have gone, which may take as long, and a while until that is seen."""
 _GROUP: Final = "dra-extender.dev/group"
 _GROUP_SIZE: Final = "dra-extender.dev/group-size"
 
@@ -35,39 +49,58 @@ class Judge:
 
     Attributes:
         api: the API server.
+        now: the virtual time.
+        caps: the most victims for one pod, and of one namespace within a minute.
+        fits: whether a pod would fit without evictions, in a moment.
+        is_sole: one process alone writes allocations, from the start to the end.
+        calm_since: since when no fault lasts; None while one does.
         bound: how many pods were bound.
         violation: the first one.
         counted: how often each law was checked.
     """
 
     api: MemoryApi
+    now: Callable[[], float] = lambda: 0.0
+    caps: tuple[float, float] = (math.inf, math.inf)
+    fits: Callable[[Moment, RawObject], bool] = lambda _moment, _pod: False
+    is_sole: bool = False
+    calm_since: float | None = 0.0
     bound: int = 0
     violation: ViolationError | None = None
     counted: Counter[str] = field(default_factory=Counter)
-    _pods: dict[ObjectKey, RawObject] = field(default_factory=dict)
-    _claims: dict[ObjectKey, RawObject] = field(default_factory=dict)
-    _quotas: dict[ObjectKey, RawObject] = field(default_factory=dict)
-    _slices: dict[ObjectKey, Any] = field(default_factory=dict)
+    _objects: dict[str, dict[ObjectKey, RawObject]] = field(default_factory=lambda: {each: {} for each in RESOURCES})
+    """By kind and key."""
+
     _bound: dict[ObjectKey, list[ObjectKey]] = field(default_factory=dict)
     """By key: the claims of each pod that was bound and has not ended."""
 
     _given: set[str] = field(default_factory=set)
     """The uids of claims that came with devices."""
 
+    _past: deque[Moment] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    """The latest moments, the oldest first."""
+
+    _served: set[str] = field(default_factory=set)
+    """The uids of pods that had a node, or devices kept for them, at any time."""
+
+    _kept_since: dict[ObjectKey, float] = field(default_factory=dict)
+    """Since when something is kept for each pod that waits."""
+
+    _victims_for: Counter[str] = field(default_factory=Counter)
+    _victims_of: dict[str, list[float]] = field(default_factory=dict)
+    _overdrawn: dict[ObjectKey, float] = field(default_factory=dict)
+    """Since when a quota is exceeded with what is kept; infinite: not by the service."""
+
     def __post_init__(self) -> None:
-        self._kinds: dict[str, dict[ObjectKey, Any]] = {
-            PODS.kind: self._pods,
-            CLAIMS.kind: self._claims,
-            DEVICE_QUOTAS.kind: self._quotas,
-            SLICES.kind: self._slices,
-        }
+        self._pods, self._claims = self._objects[PODS.kind], self._objects[CLAIMS.kind]
+        self._quotas, self._slices = self._objects[DEVICE_QUOTAS.kind], self._objects[SLICES.kind]
         self.api.follow(self)
 
     def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
         """What there is at first."""
         del at
         objects = list(objects)
-        if (kept := self._kinds.get(resource.kind)) is not None:
+        if (kept := self._objects.get(resource.kind)) is not None:
             kept.update((key_of(each), each) for each in objects)
         if resource == PODS:
             running = [each for each in objects if each.get("status", {}).get("phase") == "Running"]
@@ -78,7 +111,7 @@ class Judge:
 
     def apply(self, event: Event) -> None:
         """An object has changed."""
-        kept, key = self._kinds.get(event.resource.kind), key_of(event.object)
+        kept, key = self._objects.get(event.resource.kind), key_of(event.object)
         if kept is None:
             return
         before = kept.get(key)
@@ -98,7 +131,17 @@ class Judge:
                 self._bound.pop(key, None)
             elif pod["spec"].get("nodeName") and before and not before["spec"].get("nodeName"):
                 self._was_bound(key, pod)
+            if pod is not None and (pod["spec"].get("nodeName") or keeping_of(pod).node):
+                self._served.add(pod["metadata"]["uid"])
+            if pod is None or pod["spec"].get("nodeName") or not keeping_of(pod).node:
+                self._kept_since.pop(key, None)
+            else:
+                self._kept_since.setdefault(key, self.now())
+        if event.resource == DEVICE_QUOTAS:
+            self._overdrawn[key] = math.inf
         if event.resource == CLAIMS:
+            if self.is_sole and _is_allocated(event.object) and not _is_allocated(before or {}):
+                self._does_not_collide(key, event.object)
             for pod_key, claims in self._bound.items():
                 if key in claims:
                     self._has_devices(pod_key)
@@ -109,6 +152,8 @@ class Judge:
         self._has_devices(key)
         self._are_apart(key)
         self._is_within_quota(key)
+        self._is_with_its_gang(key, pod)
+        self._takes_nothing_kept(key, pod)
 
     def _has_devices(self, key: ObjectKey) -> None:
         """Each claim of a bound pod is allocated and reserved for it."""
@@ -138,6 +183,63 @@ class Judge:
         for finding in device_findings(claims, [parse_slice(each) for each in self._slices.values()]):
             raise ViolationError("no device twice", f"after the bind of pod {key}: {finding}")
 
+    def _does_not_collide(self, key: ObjectKey, claim: RawObject) -> None:
+        """One process alone knows what it has written: it allocates nothing twice, whatever is still on its way."""
+        self.counted["one process never collides with itself"] += 1
+        others = [each for other, each in self._claims.items() if other != key and _is_allocated(each)]
+        for held in others:
+            if _devices_of(held) & _devices_of(claim):
+                message = f"{key} and {key_of(held)} are allocated one device"
+                raise ViolationError("one process never collides with itself", message)
+
+    def _is_with_its_gang(self, key: ObjectKey, pod: RawObject) -> None:
+        """As many pods of its gang as have to run together had a node, or devices kept for them, at some time."""
+        words = pod["metadata"].get("annotations") or {}
+        if (name := words.get(_GROUP)) is None or not str(words.get(_GROUP_SIZE, "")).isdigit():
+            return
+        self.counted["no pod of a gang is bound before there are devices for all"] += 1
+        members = [each for each in self._pods.values() if (each["metadata"].get("annotations") or {}).get(_GROUP)]
+        own = [each for each in members if each["metadata"]["annotations"][_GROUP] == name]
+        sizes = {each["metadata"]["annotations"].get(_GROUP_SIZE) for each in own}
+        uids = {each["metadata"]["uid"] for each in own if each["metadata"]["namespace"] == key.namespace}
+        served = len(uids & self._served | {pod["metadata"]["uid"]})
+        if len(sizes) == 1 and len(uids) >= int(words[_GROUP_SIZE]) > served:
+            message = f"pod {key}: {served} of {words[_GROUP_SIZE]} had devices"
+            raise ViolationError("no pod of a gang is bound before there are devices for all", message)
+
+    def _takes_nothing_kept(self, key: ObjectKey, pod: RawObject) -> None:
+        """What is kept for a pod, no other pod gets that is not more important."""
+        if not self._is_calm or not self._past:
+            return
+        self.counted["what is kept is given to no other pod"] += 1
+        claims = [self._claims[each] for each in self._bound[key] if each in self._claims]
+        if other := given_to_others(pod, claims, [*self._past, self._moment()]):
+            message = f"pod {key} gets devices that are kept for pod {other}"
+            raise ViolationError("what is kept is given to no other pod", message)
+
+    @property
+    def _is_calm(self) -> bool:
+        """Whether the service knows what has happened more than a moment ago."""
+        return self.calm_since is not None and (not self.calm_since or self.now() - self.calm_since > _CALM_SECONDS)
+
+    def _moment(self) -> Moment:
+        return Moment(self.now(), {kind: dict(each) for kind, each in self._objects.items()})
+
+    def look(self) -> None:
+        """What holds from one moment to the next."""
+        self._past.append(self._moment())
+        if not self._is_calm:
+            self._overdrawn = dict.fromkeys(self._overdrawn, math.inf)
+            return
+        for key, quota in self._quotas.items():
+            if not (found := overdrawn(quota, key, self._past[-1])):
+                self._overdrawn.pop(key, None)
+                continue
+            self.counted["no DeviceQuota is exceeded by what is kept"] += 1
+            if self.now() - self._overdrawn.setdefault(key, self.now()) > _OVERDRAWN_SECONDS:
+                violation = ViolationError("no DeviceQuota is exceeded by what is kept", f"{key}: {found}")
+                self.violation = self.violation or violation
+
     def _is_within_quota(self, key: ObjectKey) -> None:
         """A bind brings no more devices of a class than the DeviceQuotas of its namespace allow."""
         own = self._devices(self._bound[key])
@@ -161,7 +263,7 @@ class Judge:
         """How many devices claims hold, by class; without those of admin access."""
         found: Counter[str] = Counter()
         for claim in (self._claims[each] for each in claims if each in self._claims):
-            classes = dict(_classes(claim))
+            classes = dict(classes_of(claim))
             results = ((claim.get("status") or {}).get("allocation") or {}).get("devices", {}).get("results") or ()
             found.update(classes.get(each["request"], "") for each in results if not each.get("adminAccess"))
         return found
@@ -177,6 +279,39 @@ class Judge:
         if not any(each["spec"].get("priority", 0) > priority for each in waiting):
             message = f"pod {key} of priority {priority} is evicted, and no pod of higher priority waits"
             self.violation = self.violation or ViolationError("a victim is less important", message)
+        uid = victim["metadata"]["uid"]
+        preemptors = [each for each in waiting if uid in keeping_of(each).victims]
+        if preemptors and "deletionTimestamp" not in victim["metadata"]:
+            try:
+                self._evicts_for(preemptors[0], key)
+            except ViolationError as violation:
+                self.violation = self.violation or violation
+
+    def _evicts_for(self, pod: RawObject, victim: ObjectKey) -> None:
+        """A pod is evicted for another one: within the caps, and neither in vain nor without need."""
+        uid, now = pod["metadata"]["uid"], self.now()
+        priority, others = pod["spec"].get("priority", 0), self._pods[victim]["spec"].get("priority", 0)
+        if others >= priority:
+            message = f"pod {victim} of priority {others} is evicted for pod {key_of(pod)} of priority {priority}"
+            raise ViolationError("a victim is less important", message)
+        self.counted["no victim beyond the caps"] += 1
+        self._victims_for[uid] += 1
+        recent = [at for at in self._victims_of.get(victim.namespace, ()) if at > now - _MINUTE]
+        self._victims_of[victim.namespace] = [*recent, now]
+        if self._victims_for[uid] > self.caps[0] or len(recent) + 1 > self.caps[1]:
+            message = f"pod {victim} is evicted for pod {key_of(pod)}: {self._victims_for[uid]} for it"
+            raise ViolationError("no victim beyond the caps", f"{message}, {len(recent) + 1} of its namespace")
+        if not self._is_calm or not self._past:
+            return
+        moments = [*self._past, self._moment()]
+        self.counted["no victim in vain"] += 1
+        if all(wasted(pod, each) for each in moments):
+            message = f"pod {victim} is evicted for pod {key_of(pod)}, which its quota keeps from running"
+            raise ViolationError("no victim in vain", message)
+        self.counted["no victim without need"] += 1
+        if all(self.fits(each, pod) for each in (moments[0], moments[len(moments) // 2], moments[-1])):
+            message = f"pod {victim} is evicted for pod {key_of(pod)}, which fits without"
+            raise ViolationError("no victim without need", message)
 
     def check_gangs(self) -> None:
         """When all is quiet, and nobody has changed devices, nodes or quotas: raises ViolationError."""
@@ -187,7 +322,7 @@ class Judge:
         for gang, members in gangs.items():
             self.counted["no gang is bound in part"] += 1
             size = int(members[0]["metadata"]["annotations"].get(_GROUP_SIZE, 0))
-            bound = sum(map(_holds, members))
+            bound = sum(bool(each["spec"].get("nodeName")) for each in members)
             if len(members) == size and 0 < bound < size:
                 raise ViolationError("no gang is bound in part", f"gang {'/'.join(gang)}: {bound} of {size} pods")
 
@@ -200,8 +335,28 @@ class Judge:
                 found.append(key)
         return found
 
+    def held_for_waiting(self) -> dict[str, str]:
+        """Per claim that was given devices only for pods that wait: which devices for whom."""
+        bound = {each["metadata"]["uid"] for each in self._pods.values() if each["spec"].get("nodeName")}
+        found = {}
+        for key, claim in self._claims.items():
+            uids = {each["uid"] for each in users(claim)}
+            is_ours = claim["metadata"]["uid"] not in self._given and _is_waiting(claim)
+            if _is_allocated(claim) and is_ours and not uids & bound and not _is_attached_later(claim):
+                found[str(key)] = f"{sorted(_devices_of(claim))} for {sorted(uids)}"
+        return found
+
+    def claims(self) -> Mapping[ObjectKey, str]:
+        """The uid of each claim that there is."""
+        return {key: each["metadata"]["uid"] for key, each in self._claims.items()}
+
     def check_end(self) -> None:
         """When all is quiet: raises ViolationError."""
+        self.counted["nothing is kept longer than its bound"] += 1
+        for key, since in self._kept_since.items():
+            if self.now() - since > _KEPT_SECONDS:
+                message = f"for pod {key} since {since:.0f} s"
+                raise ViolationError("nothing is kept longer than its bound", message)
         self.counted["no claim is held by nobody"] += 1
         for key in self.idle_claims():
             raise ViolationError("no claim is held by nobody", f"claim {key} has devices, and nobody uses it")
@@ -217,6 +372,28 @@ def _may_evict(pod: RawObject) -> bool:
     return not pod["spec"].get("nodeName") and pod["spec"].get("preemptionPolicy") != "Never"
 
 
+def _is_allocated(claim: RawObject) -> bool:
+    return "allocation" in (claim.get("status") or {})
+
+
+def _results(claim: RawObject) -> list[RawObject]:
+    return (claim["status"]["allocation"].get("devices") or {}).get("results") or []
+
+
+def _devices_of(claim: RawObject) -> set[tuple[str, str, str]]:
+    """The whole devices that a claim has for itself. Counters and capacity are looked at by the audit."""
+    return {
+        (each["driver"], each["pool"], each["device"])
+        for each in _results(claim)
+        if not (each.get("adminAccess") or each.get("shareID"))
+    }
+
+
+def _is_attached_later(claim: RawObject) -> bool:
+    """Whether its pod waits until the devices are attached to the node."""
+    return any(each.get("bindingConditions") for each in _results(claim))
+
+
 def users(claim: RawObject) -> list[RawObject]:
     """For whom a claim is reserved."""
     return (claim.get("status") or {}).get("reservedFor") or []
@@ -225,23 +402,3 @@ def users(claim: RawObject) -> list[RawObject]:
 def _is_waiting(claim: RawObject) -> bool:
     """Whether a claim gets devices only for a pod, and from a scheduler."""
     return ALLOCATION_MODE not in (claim["metadata"].get("annotations") or {})
-
-
-def claims_of(pod: RawObject) -> Iterator[ObjectKey]:
-    """The claims of a pod, as its spec and status name them."""
-    namespace, status = pod["metadata"]["namespace"], pod.get("status") or {}
-    made = {each["name"]: each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or ()}
-    for entry in pod["spec"].get("resourceClaims") or ():
-        name = entry.get("resourceClaimName") or made.get(entry["name"])
-        if name:
-            yield ObjectKey(namespace, name)
-    if special := (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName"):
-        yield ObjectKey(namespace, special)
-
-
-def _classes(claim: RawObject) -> Iterator[tuple[str, str]]:
-    for request in claim["spec"].get("devices", {}).get("requests") or ():
-        if "exactly" in request:
-            yield request["name"], request["exactly"].get("deviceClassName", "")
-        for option in request.get("firstAvailable") or ():
-            yield f"{request['name']}/{option['name']}", option.get("deviceClassName", "")

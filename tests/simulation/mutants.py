@@ -1,7 +1,8 @@
 """Mistakes that are planted in the service, to see how many histories it takes until a law is broken."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from typing import Any, Final
@@ -9,19 +10,31 @@ from unittest.mock import patch
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import Follower
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims import Reservation
+from extender.cluster.writes.pods import Evictor
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind.bind import Binder
+from extender.framework.decisions.solver import Solver
+from extender.framework.held_devices import Room
 from extender.kube.api import Event, EventType
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS
+from extender.plugins.gangs import gang
 from extender.plugins.gangs.plugin import GangPlugin
 from extender.plugins.orphans import OrphanCollector
+from extender.plugins.preemption import evictions, preemptor
+from extender.plugins.preemption.choice import Preemption
+from extender.plugins.preemption.eviction_limits import EvictionLimits
+from extender.plugins.preemption.preemptor import Preemptor
 from extender.plugins.quota.plugin import QuotaPlugin
 from extender.plugins.requeue.requeue import Requeue
 from extender.plugins.requeue.rescan import Rescan
 from tests.simulation.history import play
-from tests.simulation.plan import plan_of
+from tests.simulation.plan import RELIST, Plan, plan_of
+
+_REPLICAS: Final = "several replicas"
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -54,7 +67,23 @@ async def _goes_on(self: Follower, error: Exception, real: Any = Follower._recov
     return pause
 
 
-MUTANTS: Final[Mapping[str, tuple[tuple[type, str, object], ...]]] = {
+def _may_run_one_short(key: Any, pod: Any, size: int, snapshot: Any, real: Any = gang._may_run) -> bool:
+    return bool(real(key, pod, size - 1, snapshot))
+
+
+def _whoever_runs(other: Pod, _pod: Pod, _snapshot: Snapshot) -> bool:
+    return bool(other.node_name) and not (other.deleting or other.is_finished)
+
+
+async def _evicts_whomever(self: Evictor, victim: Pod, preemptor: Pod, real: Any = Evictor._evict) -> None:
+    await real(self, victim, replace(preemptor, priority=2**31 - 1))
+
+
+def _all_victims(found: Preemption, snapshot: Snapshot, _: Solver) -> tuple[Pod, ...]:
+    return tuple(now for each in found.victims if (now := snapshot.pod(each.uid)) is not None)
+
+
+MUTANTS: Final[Mapping[str, tuple[tuple[Any, str, object], ...]]] = {
     "assumed allocations are not held": ((ClusterState, "assume", _nothing),),
     "claims that are deleted stay in the cache": ((ClusterState, "apply", _deaf_to_deleted_claims),),
     "an expired watch is not listed again": ((Follower, "_recover", _goes_on),),
@@ -70,11 +99,43 @@ MUTANTS: Final[Mapping[str, tuple[tuple[type, str, object], ...]]] = {
     ),
     "a quota is asked before bind only": ((QuotaPlugin, "reserve", _nothing), (QuotaPlugin, "verify", _nothing)),
     "a quota is not asked again after the write": ((QuotaPlugin, "verify", _nothing),),
+    "what is kept counts in no quota": ((QuotaPlugin, "nominate", _nothing),),
     "a gang is not waited for": ((GangPlugin, "pre_enqueue", _nothing),),
+    "a gang may lack one pod": ((gang, "_may_run", _may_run_one_short),),
+    "evictions have no caps": (
+        (EvictionLimits, "refusal", _nothing),
+        (EvictionLimits, "pause", lambda *_: 0.0),
+    ),
+    "victims are not looked at again": (
+        (Preemptor, "_taking", _nothing),
+        (preemptor, "still_needed", _all_victims),
+    ),
+    "a victim may be as important": (
+        (evictions, "is_evictable", _whoever_runs),
+        (Evictor, "_evict", _evicts_whomever),
+    ),
+    "what is kept is given to others": ((Room, "hold_kept", _nothing),),
     "pods that wait are forgotten": ((Requeue, "look", _nothing_soon),),
     "pods that wait are not found after a start": ((Rescan, "tick", _nothing_soon),),
 }
 """By what is wrong: what is replaced, and by what."""
+
+NEEDED: Final[Mapping[str, frozenset[str]]] = {
+    "an expired watch is not listed again": frozenset({RELIST}),
+    "other replicas' allocations are not compared": frozenset({_REPLICAS}),
+    "orphans are not collected": frozenset({"extended resources"}),
+    "a quota is not asked": frozenset({"quota"}),
+    "a quota is asked before bind only": frozenset({"quota"}),
+    "a quota is not asked again after the write": frozenset({"quota", _REPLICAS}),
+    "what is kept counts in no quota": frozenset({"quota"}),
+    "a gang is not waited for": frozenset({"gangs"}),
+    "a gang may lack one pod": frozenset({"gangs"}),
+    "evictions have no caps": frozenset({"preemption"}),
+    "victims are not looked at again": frozenset({"preemption"}),
+    "a victim may be as important": frozenset({"preemption"}),
+    "what is kept is given to others": frozenset({"preemption"}),
+}
+"""What a history has to have, so that a mistake makes a difference. Others are not played."""
 
 
 @contextmanager
@@ -86,13 +147,19 @@ def planted(name: str) -> Iterator[None]:
         yield
 
 
-def found_by(name: str, seeds: range, jobs: int) -> int | None:
+def found_by(name: str, seeds: Sequence[int], jobs: int) -> int | None:
     """The seed of the first history that shows a mistake; None: none of them does."""
+    seeds = [each for each in seeds if NEEDED.get(name, frozenset()) <= _parts(plan_of(each))]
     with get_context("spawn").Pool(jobs) as pool:
         for seed, is_broken in zip(seeds, pool.imap(partial(_is_broken, name), seeds), strict=True):
             if is_broken:
                 return seed
     return None
+
+
+def _parts(plan: Plan) -> frozenset[str]:
+    """What a history has: capabilities, faults, and perhaps several replicas."""
+    return plan.has | plan.faults | ({_REPLICAS} if plan.replicas > 1 else set())
 
 
 def _is_broken(name: str, seed: int) -> bool:

@@ -5,13 +5,14 @@ A plan comes from its seed alone. Parts of it can be left out, and the rest happ
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any, Final
 
 from tests.corpus.chance import Draw
 from tests.corpus.waiting import party
 from tests.corpus.worlds import NEEDED, world
 from tests.kit.clusters import Object
+from tests.simulation.crowds import crowd
 from tests.simulation.link import NETWORK_FAULTS
 
 CAPABILITIES: Final = (
@@ -46,8 +47,11 @@ CRASH, RESTART, RELIST, CONTROLLER, SKEW = (
 FAULTS: Final = (*NETWORK_FAULTS, CRASH, RESTART, RELIST, CONTROLLER, SKEW)
 
 PAIRS: Final = tuple(combinations(CAPABILITIES, 2))
-COVERED: Final = tuple(product(PAIRS, FAULTS))
-"""Each pair of capabilities with each fault."""
+_GROUPS: Final = 6
+_BLOCKS: Final = tuple(combinations(range(_GROUPS), 2))
+CYCLE: Final = len(_BLOCKS) * len(FAULTS)
+"""So many successive seeds, from a multiple of it, have each pair of capabilities with each fault: the capabilities are
+put into groups, and each two groups meet each fault. The next cycle has other groups."""
 
 SECONDS: Final = 120.0
 """The time in which things happen."""
@@ -58,8 +62,13 @@ _SPARE: Final = frozenset({"namespaces", "plain"})
 
 HAPPENINGS: Final = (
     *("a pod is deleted", "a pod is deleted", "pods end", "pods end", "pods end"),
+    *("many pods end", "many pods end", "a pod is made again", "a pod is made again"),
     *("a driver publishes", "a node is cordoned", "a node leaves", "a taint comes", "taints go", "a quota is edited"),
 )
+CALM: Final = ("pods end", "many pods end")
+"""What happens in histories in which nobody takes what a pod was promised."""
+
+_CROWDS: Final = ("ant-hill", "beehive", "covey", "drove")
 
 
 @dataclass(frozen=True)
@@ -139,11 +148,12 @@ def _when(each: Step | Span) -> float:
 
 
 def plan_of(seed: int) -> Plan:
-    """The plan of a seed. Successive seeds go through all pairs of capabilities and all faults."""
+    """The plan of a seed. The seeds of a cycle go through all pairs of capabilities with all faults."""
     draw = Draw(f"history {seed}")
-    (one, other), fault = PAIRS[seed % len(PAIRS)], FAULTS[seed % len(FAULTS)]
-    more = draw.some(CAPABILITIES, 0, 4)
-    chosen = {one, other, *more, *(each for each in _SPARE if draw(0.7))}
+    cycle, place = divmod(seed, CYCLE)
+    order, fault = Draw(f"cycle {cycle}").order(CAPABILITIES), FAULTS[place % len(FAULTS)]
+    both = {each for group in _BLOCKS[place % len(_BLOCKS)] for each in order[group::_GROUPS]}
+    chosen = {*both, *draw.some(CAPABILITIES, 0, 1), *(each for each in _SPARE if draw(0.7))}
     has = frozenset(chosen.union(*(NEEDED.get(each, set()) for each in chosen)))
     faults = frozenset({fault, *draw.some(FAULTS, 0, 2)} if draw(0.85) else {fault})
     made = world(seed, has)
@@ -154,7 +164,7 @@ def plan_of(seed: int) -> Plan:
         faults=faults,
         settings=_settings(draw, made.settings, has),
         objects=tuple(made.objects),
-        steps=tuple(sorted(_steps(draw, made.comes, has, faults, replicas), key=lambda step: step.at)),
+        steps=tuple(sorted(_steps(draw, made.comes, has, faults), key=lambda step: step.at)),
         spans=tuple(_spans(draw, faults, replicas)),
         replicas=replicas,
         hears=draw(0.6),
@@ -171,26 +181,28 @@ def _settings(draw: Draw, settings: dict[str, Any], has: frozenset[str]) -> dict
         "bestNodes": draw.of([None, None, 0, 1]),
     }
     scheduling.pop("shapes", None)
-    limits = {"forPod": 32, "ofNamespace": 120, "forNamespace": 120}
+    limits = {"forPod": draw.of([1, 3, 32]), "ofNamespace": draw.of([2, 5, 120]), "forNamespace": 120}
     return {**settings, "scheduling": scheduling, "evictions": limits}
 
 
-def _steps(
-    draw: Draw, comes: list[list[Object]], has: frozenset[str], faults: frozenset[str], replicas: int
-) -> Iterator[Step]:
+def _steps(draw: Draw, comes: list[list[Object]], has: frozenset[str], faults: frozenset[str]) -> Iterator[Step]:
     parties = [*comes, *(party(draw, name, has) for name in draw.some(_MORE, 3))]
     number = 0
     for each in parties:
         number += 1
         yield Step(draw.number(0, int(SECONDS * 10)) / 10, "", number, tuple(each))
+    times = sorted(draw.number(0, int(SECONDS * 8)) / 10 for _ in range(draw.number(2, len(_CROWDS))))
+    for place, (name, at) in enumerate(zip(_CROWDS, times, strict=False)):
+        number += 1
+        yield Step(at, "", number, tuple(crowd(draw, name, has, place)))
+    happenings = CALM if draw(0.3) else HAPPENINGS
     for _ in range(draw.number(4, 14)):
         number += 1
-        yield Step(draw.number(0, int(SECONDS * 10)) / 10, draw.of(HAPPENINGS), number)
+        yield Step(draw.number(0, int(SECONDS * 10)) / 10, draw.of(happenings), number)
     for fault in sorted(faults & {CRASH, RESTART, RELIST, CONTROLLER}):
         for _ in range(draw.number(1, 4)):
             number += 1
             yield Step(draw.number(0, int(SECONDS * 1000)) / 1000, fault, number)
-    del replicas
 
 
 def _spans(draw: Draw, faults: frozenset[str], replicas: int) -> Iterator[Span]:

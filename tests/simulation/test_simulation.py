@@ -14,7 +14,7 @@ from tests.simulation.chance import Chance
 from tests.simulation.coverage import covered, report
 from tests.simulation.history import play
 from tests.simulation.invariants import Judge
-from tests.simulation.plan import FAULTS, PAIRS, SECONDS, Plan, plan_of
+from tests.simulation.plan import CYCLE, FAULTS, PAIRS, SECONDS, Plan, plan_of
 from tests.simulation.shrink import shrunk
 
 
@@ -25,10 +25,10 @@ def test_a_draw_depends_on_its_purpose_and_not_on_other_draws() -> None:
     assert Chance("seed")("bind") != Chance("another seed")("bind")
 
 
-def test_successive_seeds_go_through_all_pairs_and_all_faults() -> None:
-    plans = [plan_of(seed) for seed in range(len(PAIRS))]
-    assert all(set(pair) <= plan.has for pair, plan in zip(PAIRS, plans, strict=True))
-    assert {fault for plan in plans for fault in plan.faults} == set(FAULTS)
+@pytest.mark.parametrize("first", [0, 7 * CYCLE])
+def test_the_seeds_of_a_cycle_go_through_all_pairs_with_all_faults(first: int) -> None:
+    found = covered(plan_of(seed) for seed in range(first, first + CYCLE))
+    assert all(found[*pair, fault] for pair in PAIRS for fault in FAULTS)
 
 
 def test_what_a_run_has_not_covered_is_named() -> None:
@@ -43,7 +43,7 @@ def few(seed: int) -> Plan:
     return replace(plan, steps=tuple(each for each in plan.steps if each.at < SECONDS / 6), spans=())
 
 
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("seed", [1])
 def test_equal_plans_have_equal_histories_in_which_all_holds(seed: int) -> None:
     one, other = play(few(seed)), play(few(seed))
     assert one.violation is None
