@@ -18,7 +18,7 @@ from allocator.optional_requests import serve_most
 from allocator.outcome import Allocation, Unsatisfiable, Unserved
 from allocator.policies.best_fit import BEST_FIT
 from allocator.policies.leftover import NOTHING_LEFT, leftover
-from allocator.policies.merit import merit
+from allocator.policies.merit import Merit, merit
 from allocator.policies.policy import Policy
 from allocator.policies.policy_view import PolicyView
 from allocator.pools import NodePool
@@ -136,6 +136,8 @@ def _allocation(
     for index, claim in enumerate(task.claims):
         of_claim = [each for each in chosen if each[0].claim == index]
         results.append(allocation_result(claim, of_claim, view.candidates, task.node, task.features, new_share_id))
+    if not policy.compares:
+        return Allocation(tuple(results), Merit(), steps)
     options = {p.slot: (p.alternative, p.option) for p in places}
     taken = [p.chosen for p in places if p.chosen is not None and not p.alternative.request.admin_access]
     found = merit(view.candidates, view.counters, list(options.values()), taken)

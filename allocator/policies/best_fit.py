@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 
 from allocator.model.quantity import Format, Quantity
+from allocator.model.slices.device import Device
 from allocator.policies.merit import Merit
 from allocator.policies.policy import (
     DeviceKind,
@@ -29,14 +30,24 @@ _CAPACITY, _FREE, _BROKEN = 3, 2, 2
 
 def by_waste(view: PolicyView, alternative: Alternative, suits: Sequence[int]) -> Sequence[int]:
     """Suitable candidates, least waste first."""
-    if len(suits) < 2:
-        return suits
     candidates = view.candidates
+    if len(suits) < 2 or (not alternative.covering and _are_equal([candidates.all[i].device for i in suits])):
+        return suits
     groups = _group_sizes(view, alternative, suits)
     sizes = {i: sizes_of(candidates.all[i].device) for i in suits}
     largest = _largest(sizes.values())
     wastes = {i: _waste(_left_of(candidates, i, of_device), largest) for i, of_device in sizes.items()}
     return sorted(suits, key=lambda i: (groups.get(i, 0), view.breakage(i), wastes[i]))
+
+
+def _are_equal(devices: Sequence[Device]) -> bool:
+    """Whether nobody shares the devices, and they are whole and equally large. Devices of a slice share equal maps."""
+    capacity = devices[0].capacity
+    return not [
+        each
+        for each in devices
+        if each.capacity is not capacity or each.consumes_counters or each.allow_multiple_allocations
+    ]
 
 
 def _group_sizes(view: PolicyView, alternative: Alternative, suits: Sequence[int]) -> dict[int, int]:

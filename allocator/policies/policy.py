@@ -122,6 +122,7 @@ class Policy:
         weighs_leftover: the policy compares what allocations leave, so an allocation has `Merit.before` and
             `Merit.after`.
         reads: the attributes by which the policy tells devices apart in what is left; qualified names, sorted.
+        compares: nodes are compared, so allocations have merits.
     """
 
     name: str
@@ -133,10 +134,11 @@ class Policy:
     weighs_classes: bool = False
     weighs_leftover: bool = False
     reads: tuple[str, ...] = ()
+    compares: bool = True
 
     def of_one_node(self) -> "Policy":
         """The policy where the node is given: it takes the same devices, and works out nothing to compare nodes."""
-        return replace(self, weigh=None, weighs_leftover=False, reads=())
+        return replace(self, compares=False, weigh=None, weighs_leftover=False, reads=())
 
 
 def published(view: PolicyView) -> Orders:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final, TypeAlias, TypeGuard
 
@@ -290,6 +291,7 @@ def raise_if_invalid(kind: str, name: str, problems: list[Problem]) -> None:
         raise InvalidObjectError(kind, name, tuple(problems))
 
 
+@lru_cache(maxsize=1024)  # an object is read several times
 def is_time(text: str) -> bool:
     """Whether a text is a time as the API writes it (RFC 3339)."""
     if not _TIME.fullmatch(text):

@@ -158,6 +158,11 @@ class ClusterState:
         """
         return self.snapshot.pod(pod.uid) is None and revision(pod.resource_version) <= self._seen[PODS.kind]
 
+    def pending_pod(self, uid: str, version: str) -> Pod | None:
+        """The pending pod with devices of that uid, if it is known in this version."""
+        found = self._snapshot.pod(uid)
+        return found if found is not None and found.resource_version == version and found.is_pending else None
+
     def still_waits(self, pod: Pod) -> bool:
         """Whether a pod with devices waits for a node, or the watch has not shown it yet."""
         known = self.snapshot.pod(pod.uid)
@@ -179,7 +184,7 @@ class ClusterState:
     def apply(self, event: Event) -> None:
         """Take in an event, unless a later state of its object is known."""
         kind, versions = self._kinds[event.resource.kind], self._versions[event.resource.kind]
-        key, version = key_of(event.object), version_of(event.object)
+        key, version = event.key, event.version
         if version is not None and version.is_before(versions.get(key)):
             return
         edit = SnapshotEdit(self._snapshot)
@@ -242,7 +247,7 @@ class ClusterState:
     def bookmark(self, resource: Resource, at: int) -> None:
         """Note that all changes of a kind up to a revision are known."""
         self._seen[resource.kind] = max(at, self._seen[resource.kind])
-        if resource == CLAIMS:
+        if resource.kind == CLAIMS.kind:
             self._end_assumptions_of_missing_claims()
         for future, (kind, wanted) in list(self._waiting.items()):
             if kind == resource.kind and wanted <= at and not future.done():

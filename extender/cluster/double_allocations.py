@@ -23,6 +23,8 @@ from extender.cluster.snapshot import Snapshot, pools_of
 from extender.cluster.writes.events import Note
 from extender.kube.api import ObjectKey
 
+_HELD_ONCE: Final = DeviceUsage(holders=1)
+
 
 def double_allocation(snapshot: Snapshot, uid: str) -> str:
     """How a claim's allocation conflicts with earlier ones; empty if it does not.
@@ -54,11 +56,15 @@ def _named(claims: Sequence[str], namespace: str) -> tuple[str, ...]:
 
 def _is_alone(snapshot: Snapshot, allocation: AllocationResult) -> bool:
     """Whether no other claim can be in conflict: the common case, decided without looking at other claims."""
-    held = [result.device for result in allocation.results if not result.admin_access]
-    if any(snapshot.usage.device(device) != DeviceUsage(holders=1) for device in held):
-        return False
-    pools = (snapshot.inventory.pools.get(pool) for pool in {device.pool_id for device in held})
-    return not any(each.counter_sets for pool in pools if pool is not None for each in pool.slices)
+    for result in allocation.results:
+        if result.admin_access:
+            continue
+        pool = snapshot.inventory.pools.get(result.device.pool_id)
+        if pool is not None and [each for each in pool.slices if each.counter_sets]:
+            return False
+        if snapshot.usage.device(result.device) != _HELD_ONCE:
+            return False
+    return True
 
 
 def _neighbours(snapshot: Snapshot, claim: ClaimObject) -> list[ClaimObject]:

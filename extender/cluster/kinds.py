@@ -130,7 +130,7 @@ class WatchedKind(Generic[_T]):
 
     def find(self, snapshot: Snapshot, key: ObjectKey) -> _T | None:
         """The object of that key."""
-        return self.objects(snapshot).get(_place(self.resource, key))
+        return self.objects(snapshot).get(key if self.resource.namespaced else key.name)
 
     def count(self, snapshot: Snapshot) -> int:
         """How many objects there are."""

@@ -406,9 +406,10 @@ class Snapshot(NamedTuple):
 
         It has ended if the claim is gone, shows the allocation, or shows a revision from which the outcome is certain.
         """
-        assumed_allocation, claim = self.assumed.get(claim_uid), self.claim(claim_uid)
+        assumed_allocation = self.assumed.get(claim_uid)
         if assumed_allocation is None:
             return self
+        claim = self.claim(claim_uid)
         if claim is not None:
             shown = claim.claim.allocation
             landed = shown is not None and same_devices(shown, assumed_allocation.allocation)

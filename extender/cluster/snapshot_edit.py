@@ -96,8 +96,7 @@ class SnapshotEdit:
         self.snapshot = kind.put(before.without_problem(kind.resource.kind, key), key, new)
         if old != new:
             self.touch(kind.touched(key, old, new))
-        self._follow_claim(before, old, new)
-        self._follow_cpu(before, key)
+        self._follow(before, key, old, new)
 
     def drop(self, kind: WatchedKind[Any], key: ObjectKey) -> None:
         """Drop an object, if it exists."""
@@ -105,8 +104,7 @@ class SnapshotEdit:
         self.snapshot = kind.drop(before.without_problem(kind.resource.kind, key), key)
         if old is not None:
             self.touch(kind.touched(key, old, None))
-        self._follow_claim(before, old, None)
-        self._follow_cpu(before, key)
+        self._follow(before, key, old, None)
 
     def rank_members(self, groups: Iterable[GangKey]) -> None:
         """After changes of PodGroups: their pods with devices get their priorities."""
@@ -123,6 +121,13 @@ class SnapshotEdit:
             self.drop(kind, key)
         self.snapshot = self.snapshot.with_counted(key, _counted(pod, before))
         self._follow_cpu(before, key)
+
+    def _follow(self, before: Snapshot, key: ObjectKey, old: object, new: object) -> None:
+        """After an event of an object: record what else has changed with it."""
+        if isinstance(old, ClaimObject) or isinstance(new, ClaimObject):
+            self._follow_claim(before, old, new)
+        elif before.requested is not self.snapshot.requested:
+            self._follow_cpu(before, key)
 
     def _follow_cpu(self, before: Snapshot, key: ObjectKey) -> None:
         """After an event of a pod: record the nodes whose pods request more or less CPU."""

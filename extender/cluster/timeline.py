@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from allocator import PoolId
 from extender.cluster.kinds import Topic
@@ -105,12 +105,8 @@ class Timeline(Protocol):
         """What at least has changed after a version, up to the present."""
 
 
-class _Change(NamedTuple):
-    """What a version has changed: an object or a pool."""
-
-    version: int
-    topic: Topic
-    key: Hashable
+_Change: TypeAlias = tuple[int, Topic, Hashable]
+"""The version that has changed an object or a pool, the topic, and the key."""
 
 
 class _Kept(NamedTuple):
@@ -138,16 +134,16 @@ class ChangeLog:
     def add(self, version: int, changed: Iterable[tuple[Topic, Hashable]]) -> None:
         """Append the changes of the next version: topics and keys."""
         kept = self._kept.changes
-        kept.extend([_Change(version, topic, key) for topic, key in changed])  # at once, for readers in other threads
+        kept.extend([(version, topic, key) for topic, key in changed])  # at once, for readers in other threads
         if len(kept) > 2 * self.size:
-            self._kept = _Kept(kept[-self.size - 1].version, kept[-self.size :])
+            self._kept = _Kept(kept[-self.size - 1][0], kept[-self.size :])
 
     def since(self, version: int) -> Reach:
         """What has changed after a version."""
         complete_after, changes = self._kept
         if version < complete_after:
             return ANYTHING
-        asked, (latest, reach) = (version, changes[-1].version if changes else 0), self._latest
+        asked, (latest, reach) = (version, changes[-1][0] if changes else 0), self._latest
         if asked != latest:
             first = bisect_right(changes, version, key=itemgetter(0))
             reach = Reach.of([each[1:] for each in changes[first:]])

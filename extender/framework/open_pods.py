@@ -147,9 +147,10 @@ class OpenPods:
         if not self._unknown(self._open.values(), snapshot) or not _takes_devices(pod, snapshot):
             return None
         best = self._best(pod, merits)
-        if min((merits[name].free for name in best), default=1.0) > _SCARCE:
+        free = {name: merits[name].free for name in best}
+        if min(free.values(), default=1.0) > _SCARCE:
             return None
-        return Scarce({name: _spared(merits[name].free) for name in best})
+        return Scarce({name: _spared(share) for name, share in free.items()})
 
     async def wait_for_devices(self, scarce: Scarce, until: float) -> bool:
         """Wait until one of the best nodes for a pod is safe, so that no pod before takes what it is about to have.
@@ -253,9 +254,11 @@ def _decides_soon(pod: Pod, snapshot: Snapshot) -> bool:
 
     Controllers may take seconds.
     """
-    claims = (snapshot.claims.get(key) for key in claim_keys(pod))
-    waits = any(each is not None and names_controller(each.claim, snapshot) for each in claims)
-    return not waits and _takes_devices(pod, snapshot)
+    if snapshot.controllers:
+        claims = (snapshot.claims.get(key) for key in claim_keys(pod))
+        if any(each is not None and names_controller(each.claim, snapshot) for each in claims):
+            return False
+    return _takes_devices(pod, snapshot)
 
 
 def _spared(free: float) -> int:
@@ -267,9 +270,8 @@ def _spared(free: float) -> int:
 
 def _takes_devices(pod: Pod, snapshot: Snapshot) -> bool:
     """Whether a pod has claims that are not allocated yet."""
-    claims = [snapshot.claims.get(key) for key in claim_keys(pod)]
-    return (
-        len(claims) < len(pod.claims)
-        or bool(wanted(pod))
-        or any(each is None or each.claim.allocation is None for each in claims)
-    )
+    keys = claim_keys(pod)
+    if len(keys) < len(pod.claims) or wanted(pod):
+        return True
+    claims = map(snapshot.claims.get, keys)
+    return bool([each for each in claims if each is None or each.claim.allocation is None])

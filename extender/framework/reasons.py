@@ -53,6 +53,8 @@ class Reasons(Mapping[str, Reason]):
 
     def in_words(self, noun: Callable[[str], str] = request_noun) -> dict[str, str]:
         """The reasons for people; ``noun`` as in `Reason.in_words`."""
+        if not self._names:
+            return {}
         return dict(zip(self._names, map(self._words(noun).__getitem__, self._codes), strict=True))
 
     def counts(self, noun: Callable[[str], str] = request_noun) -> Counter[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from json import JSONEncoder
-from typing import Final, TypeVar, overload
+from typing import Final, TypeAlias, TypeVar, overload
 
 import msgspec
 import orjson
@@ -227,6 +227,21 @@ class _NamesMode(msgspec.Struct):
     Nodes: None = None
 
 
+class _Metadata(msgspec.Struct, rename={"version": "resourceVersion"}):
+    uid: str = ""
+    version: str = ""
+
+
+class _Versioned(msgspec.Struct):
+    """An object whose version alone is read."""
+
+    metadata: _Metadata
+
+
+KnownPod: TypeAlias = Callable[[str, str], Pod | None]
+"""Returns the pod of a uid in a resourceVersion, if it was read before; else None."""
+
+_versioned: Final = msgspec.json.Decoder(_Versioned)
 _names_mode: Final = msgspec.json.Decoder(_NamesMode)
 _names: Final = msgspec.json.Decoder(list[str])
 
@@ -237,13 +252,17 @@ _POD_BYTES: Final = 256 * 1024
 """The longest Pod that is remembered. Almost all are shorter."""
 
 
-def decode_filter(body: bytes) -> FilterArgs:
-    """ExtenderArgs. A null list is an empty one.
+def unknown_pod(_uid: str, _version: str) -> None:
+    """A `KnownPod` that knows none."""
+
+
+def decode_filter(body: bytes, known: KnownPod = unknown_pod) -> FilterArgs:
+    """ExtenderArgs. A null list is an empty one. A pod that is known in its version is not read again.
 
     Raises:
         WireError: the body is something else.
     """
-    return _plain(body) or decode_whole(body, parse_pod)
+    return _plain(body, known) or decode_whole(body, parse_pod)
 
 
 def decode_whole(body: bytes, parse: Callable[[Mapping[str, JSON]], Pod] = parse_whole_pod) -> FilterArgs:
@@ -265,19 +284,23 @@ def decode_whole(body: bytes, parse: Callable[[Mapping[str, JSON]], Pod] = parse
     return FilterArgs(pod, names)
 
 
-def _plain(body: bytes) -> FilterArgs | None:
+def _plain(body: bytes, known: KnownPod) -> FilterArgs | None:
     """A request with names alone, read fast; None if there is something unusual, for which `decode_whole` is."""
     try:
         parts = _names_mode.decode(body)
-        pod = _pod(bytes(parts.Pod))
+        pod = _pod(bytes(parts.Pod), known)
         names = _names.decode(parts.NodeNames) if pod.needs_devices else Names.of(bytes(parts.NodeNames))
     except (msgspec.MsgspecError, orjson.JSONDecodeError, UnicodeDecodeError, RecursionError, WireError):
         return None
     return None if names is None else FilterArgs(pod, names)
 
 
-def _pod(json: bytes) -> Pod:
+def _pod(json: bytes, known: KnownPod) -> Pod:
     """A Pod. prioritize is sent the same text as filter was, so it is not read again."""
+    metadata = _versioned.decode(json).metadata
+    found = known(metadata.uid, metadata.version)
+    if found is not None:
+        return found
     return _remembered_pod(json) if len(json) <= _POD_BYTES else _read_pod(json)
 
 

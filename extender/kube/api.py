@@ -173,16 +173,20 @@ class Event:
 
     Attributes:
         value: the object as `extender.cluster.snapshot_edit.read` returns it, if the sender has read it; else None.
-        revision: of the object; 0 if it has none.
+        key, version, revision: of the object.
     """
 
     type: EventType
     resource: Resource
     object: RawObject
     value: Any = None
+    key: ObjectKey = field(init=False)
+    version: Optional["Version"] = field(init=False)
     revision: int = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "key", key_of(self.object))
+        object.__setattr__(self, "version", version_of(self.object))
         object.__setattr__(self, "revision", revision_of(self.object))
 
 

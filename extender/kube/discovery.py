@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -33,6 +34,8 @@ _DISCOVERED: Final = (
 )
 
 DISCOVERY_SECONDS: Final = 10.0
+
+_quoted: Final = lru_cache(maxsize=1024)(partial(quote, safe=""))
 
 _LEADING_DIGITS: Final = re.compile(r"[0-9]+")
 """Some distributions have a minor version such as ``36+``."""
@@ -70,10 +73,10 @@ class Served:
         """
         parts = [_root(resource.group), self.api_version(resource).rpartition("/")[2]]
         if key is not None and key.namespace and resource.namespaced:
-            parts += ["namespaces", quote(key.namespace, safe="")]
+            parts += ["namespaces", _quoted(key.namespace)]
         parts.append(resource.plural)
         if key is not None and key.name:
-            parts.append(quote(key.name, safe=""))
+            parts.append(_quoted(key.name))
         return "/".join([*parts, subresource] if subresource else parts)
 
     @property

@@ -204,9 +204,14 @@ class WatchSource:
                     newest = _later(plain.revision, newest)
                     yield plain
                     continue
-                async with self._room(line):
+                if len(line) > _LONG_BYTES:
+                    async with self._room_for_long(line):
+                        signal = await _signal(resource, line, self._off_loop)
+                        newest = _newest(signal, newest)
+                        yield signal
+                else:
                     signal = await _signal(resource, line, self._off_loop)
-                    newest = _later(signal.revision, newest) if isinstance(signal, Event) else max(newest, signal.at)
+                    newest = _newest(signal, newest)
                     yield signal
                 del signal  # the next event may be long in coming
 
@@ -371,6 +376,11 @@ def _later(at: int, newest: int) -> int:
     if 0 < at < newest:
         raise ListAgainError(f"an event of revision {at}, though {newest} was seen")
     return max(newest, at)
+
+
+def _newest(signal: Event | Bookmark, newest: int) -> int:
+    """The newest revision, after what a line of a watch tells."""
+    return _later(signal.revision, newest) if isinstance(signal, Event) else max(newest, signal.at)
 
 
 async def _signal(resource: Resource, line: bytes, off_loop: Offload) -> Event | Bookmark:

@@ -33,7 +33,6 @@ from extender.framework.bound_pods import BoundPods, PodsWithClaims, lacking, la
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.leased_work import LeasedWork, WaitingWork
-from extender.framework.pods.claims import bound_pod
 from extender.framework.pods.extended_resources.special_claim import reaches, without_devices
 from extender.framework.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.framework.rejected_pods import PATIENCE, Attention, RejectedPod
@@ -281,8 +280,10 @@ def is_pinned(pod: Pod) -> bool:
 
 def lacks_some(pod: Pod, snapshot: Snapshot) -> bool:
     """Whether a pod that has a node has not all of its claims."""
-    bound = bound_pod(pod)
-    return bound is not None and bool(bound.unmade or lacking(pod, snapshot))
+    if not needs_claims(pod):
+        return False
+    unmade = [each for each in pod.claims if each.template_name and each.name not in pod.claim_statuses]
+    return bool(unmade or lacking(pod, snapshot))
 
 
 def tasks(handle: Handle) -> Sequence[BackgroundTask]:

@@ -486,13 +486,13 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         scheduler_name=scheduler_name,
         claims=of_spec.claims,
         claim_statuses=dict(map(_claim_status, status.children("resourceClaimStatuses"))),
-        extended_claim=read_extended_claim(status),
+        extended_claim=read_extended_claim(status) if "extendedResourceClaimStatus" in status.data else None,
         containers=of_spec.containers,
         marker=of_spec.marker,
         labels=_short(metadata.text_mapping("labels")),
         created=reader.created,
         has_started=has_started(phase, conditions),
-        started=status.time_or_none("startTime") or "",
+        started=(status.time_or_none("startTime") or "") if "startTime" in status.data else "",
         may_preempt=preemption_policy != "Never",
         has_volumes=of_spec.has_volumes,
         requirements=of_spec.requirements,
@@ -586,7 +586,7 @@ def _short(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _pod_group(spec: Fields) -> str:
-    return spec.child("schedulingGroup").text("podGroupName") if spec.has("schedulingGroup") else ""
+    return spec.child("schedulingGroup").text("podGroupName") if "schedulingGroup" in spec.data else ""
 
 
 def _claim_status(fields: Fields) -> tuple[str, str | None]:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from allocator.tools import JSON
 from extender.faces.http.callers import Callers, caller_of
-from extender.faces.http.limits.bodies import FREE_BYTES, SMALL_BYTES, TOO_DEEP, Bodies, Body, is_costly
+from extender.faces.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, SMALL_BYTES, TOO_DEEP, Bodies, Body, is_costly
 from extender.faces.http.replies import status_of
 from extender.faces.tracing.tracing import Call, Tracing
 from extender.framework import wire
@@ -172,7 +172,7 @@ class _Exchange(Generic[_By]):
         verb, tell = self.verb, self.tracing.tell
         by, is_long = self.by(request), len(body) > FREE_BYTES
         # To decode a hundred thousand victims, or a Pod with ten thousand resources, takes a tenth of a second.
-        if verb.has_whole_objects or is_costly(body):
+        if verb.has_whole_objects or (len(body) > LOOKED_BYTES and is_costly(body)):
             whose = self.bodies.whose_turn(caller_of(request.scope), body)
             asked = await self.bodies.decoded(whose, verb.decode, body)
         else:

@@ -267,11 +267,9 @@ class Binder:
     def _check(self, made: list[Reservation]) -> None:
         """Check that the pod may be bound with what was reserved for it: the last look before the Binding."""
         snapshot = self._state.snapshot
+        claims = [_reserved(each, snapshot) for each in made]
         for check in (self._check_against_others, self._check_by_plugins, self._check_readiness):
-            for index, each in enumerate(made):
-                claim = snapshot.claim(each.uid)
-                if claim is None or claim.claim.allocation is None or not each.is_reserved(claim.claim):
-                    raise BindError(f"claim {each.claim.key} was taken from the pod meanwhile")
+            for index, (each, claim) in enumerate(zip(made, claims, strict=True)):
                 try:
                     check(claim, snapshot, each.pod)
                 except GivenBackError:
@@ -346,6 +344,14 @@ class Binder:
 def _raise(error: BindError | None) -> None:
     if error is not None:
         raise error
+
+
+def _reserved(reservation: Reservation, snapshot: Snapshot) -> ClaimObject:
+    """The claim of a reservation that was written, as it is now; raises BindError if it was taken from the pod."""
+    claim = snapshot.claim(reservation.uid)
+    if claim is None or claim.claim.allocation is None or not reservation.is_reserved(claim.claim):
+        raise BindError(f"claim {reservation.claim.key} was taken from the pod meanwhile")
+    return claim
 
 
 async def _answer(task: asyncio.Task[BindError | None], until: float) -> BindError | None:

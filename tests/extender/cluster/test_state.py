@@ -28,6 +28,24 @@ from tests.kit.clusters import DRIVER, budget, claim, device_class, local_slice,
 from tests.kit.virtualtime import in_virtual_time
 
 
+class TestPendingPods:
+    """`ClusterState.pending_pod`."""
+
+    def test_a_pending_pod_is_found_by_uid_and_version(self) -> None:
+        state = ClusterState()
+        change(state, PODS, pod("p", "a"), version=7)
+        found = state.pending_pod("uid-p", "7")
+        assert found is state.snapshot.pod("uid-p") is not None
+        assert state.pending_pod("uid-p", "6") is state.pending_pod("uid-q", "7") is None
+
+    def test_a_pod_with_a_node_is_not(self) -> None:
+        state = ClusterState()
+        bound = pod("p", "a")
+        bound["spec"]["nodeName"] = "n"
+        change(state, PODS, bound, version=7)
+        assert state.pending_pod("uid-p", "7") is None
+
+
 class TestOldNews:
     def test_an_event_from_before_what_is_known_of_its_object_is_ignored(self) -> None:
         state = ClusterState()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.cluster.objects.pods import Pod
 from extender.framework import wire
 from extender.framework.filter import FilterResult
 from extender.framework.victims import Victims
@@ -31,6 +32,14 @@ def test_a_pod_in_the_same_words_is_read_once() -> None:
     assert wire.decode_filter(body(NodeNames=["b", "a"])).pod is wire.decode_filter(again).pod
     other = {**POD, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": 2}}}]}}
     assert wire.decode_filter(body(Pod=other, NodeNames=["c"])).pod.cpu == 2000
+
+
+@pytest.mark.parametrize(("uid", "version", "is_read"), [("u", "7", False), ("u", "8", True), ("v", "7", True)])
+def test_a_pod_that_is_known_in_its_version_is_not_read_again(uid: str, version: str, is_read: bool) -> None:
+    known = Pod("ns", "known", "u", "7")
+    sent = {**POD, "metadata": {**POD["metadata"], "uid": uid, "resourceVersion": version}}
+    args = wire.decode_filter(body(Pod=sent, NodeNames=["a"]), lambda *asked: known if asked == ("u", "7") else None)
+    assert (args.pod is not known) is is_read
 
 
 def test_whole_nodes_come_back_as_they_were_sent() -> None:

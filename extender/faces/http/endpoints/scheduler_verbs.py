@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import Any, Final
 
@@ -194,6 +195,8 @@ def add_scheduler_verbs(
     """All of them, under the prefix of the settings."""
     patient = replace(autoscaler, deadline_seconds=settings.scheduling.deadline_seconds)
     service, log = extender.service, extender.overview.decision_log
-    for verb in VERBS:
+    read = partial(wire.decode_filter, known=service.state.pending_pod)
+    for each in VERBS:
+        verb = replace(each, decode=read) if each.decode is wire.decode_filter else each
         path = f"{settings.server.prefix}/{verb.name}"
         app.add_verb(endpoints.route(path, verb.name, verb, lambda _: SchedulerCall(service, log, patient), "verbs"))

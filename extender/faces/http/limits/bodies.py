@@ -186,9 +186,7 @@ class Bodies:
 
 
 def is_costly(body: bytes) -> bool:
-    """Whether a body takes long to decode, so that it must not be decoded on the event loop."""
-    if len(body) <= LOOKED_BYTES:
-        return False
+    """Whether a body of more than `LOOKED_BYTES` takes long to decode, so that it is not decoded on the event loop."""
     if len(body) > FREE_BYTES:
         return True
     marks = marks_of(body)

@@ -374,8 +374,11 @@ class BoundedProtocol(OnePacketProtocol):
         self._head += len(name) + len(value) + 4
         if self._head > HEAD_BYTES or len(self.headers) == HEADERS:
             raise _LimitError
-        if self._stage is _HEAD:
+        name = name.lower()
+        if name == b"expect":
             super().on_header(name, value)
+        elif self._stage is _HEAD:
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The request can be answered from here on."""

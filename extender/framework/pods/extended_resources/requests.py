@@ -121,6 +121,8 @@ def demand(pod: Pod, classes: Mapping[str, str], groups: Mapping[str, GroupResou
 
 def wanted(pod: Pod) -> tuple[str, ...]:
     """The extended resources that a pod's containers request, by name."""
+    if not pod.containers:
+        return ()
     asked = (each for container in pod.containers for each in container.requests)
     return tuple(sorted({each.resource for each in asked if each.amount.nano}))
 
