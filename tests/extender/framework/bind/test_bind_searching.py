@@ -322,7 +322,7 @@ def late(scene: Scene) -> Collection[str]:
     snapshot = scene.state.snapshot
     cycle = open_cycle(parsed(pod("p", "a")), snapshot, solver())
     assert isinstance(cycle, Cycle)
-    return scene.binder.late.among(cycle, sorted(snapshot.nodes))
+    return set(scene.binder.late.among(cycle, sorted(snapshot.nodes)))
 
 
 def test_a_claim_that_goes_during_the_search_is_not_written_to() -> None:
