@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from extender import Cluster as Simulated
 from extender.cluster.objects.pods import GangKey
 from extender.planning.pod_group_rules import contradiction
 from tests.extender.answers.observe.scenes import items
@@ -67,3 +68,12 @@ async def test_explain_and_problems_say_so() -> None:
     assert (problem["cause"], problem["kind"], problem["object"]) == ("gang", "PodGroup", "ns/team")
     assert why in problem["problem"]
     assert told.startswith(f"pod ns/a cannot be placed: kube-scheduler tries no pod of PodGroup team: {why}")
+
+
+@pytest.mark.parametrize("case", ["as the group", "another priority"])
+def test_simulate_places_no_pod_of_a_group_that_is_contradicted(case: str) -> None:
+    objects, why = CASES[case]
+    there = [GPU, node("n"), local_slice("n", 2), claim("a"), claim("b"), *objects]
+    placed = Simulated.from_objects(there).schedule()
+    assert [each.node for each in placed] == (["", ""] if why else ["n", "n"])
+    assert all(why in each.reason for each in placed)
