@@ -136,14 +136,14 @@ class Line(asyncio.Protocol):
         self._transport.write(data)
 
     async def _more(self) -> None:
-        """Wait until something has come."""
+        """Wait until something has come. Raises TransportError; from a stream, what came before is taken first."""
         if self._error is None:
             self._news = asyncio.get_running_loop().create_future()
             try:
                 await self._news
             finally:
                 self._news = None
-        if self._error is not None and not self._pieces:
+        if self._error is not None and not (self._streams and self._pieces):
             raise self._error
 
     def _taken(self) -> bytes:

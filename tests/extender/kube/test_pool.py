@@ -143,6 +143,28 @@ async def test_what_is_no_whole_answer_is_an_error(sent: bytes | None, error: ty
         assert (await pool.call(GET, {})).status == 200
 
 
+@pytest.mark.parametrize("length", [b"Content-Length: 100\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"])
+async def test_an_answer_that_is_cut_within_its_body_is_an_error_and_holds_up_nobody(length: bytes) -> None:
+    """The first half has come by then."""
+    asked = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\n" + length)
+        await writer.drain()
+        await asked.wait()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        pool = pool_at(Address.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", None))
+        call = asyncio.create_task(pool.call(GET, {}))
+        asyncio.get_running_loop().call_later(0.05, asked.set)
+        with pytest.raises(TransportError, match="cut"):
+            await call
+        await pool.close()
+
+
 async def test_bytes_that_nobody_has_asked_for_end_the_connection() -> None:
     """Else the next request would take them for its answer."""
     async with pool_of(OK + answer(200, b"not yours"), OK) as (_, pool):
