@@ -290,7 +290,7 @@ class Credentials:
         return {"Authorization": token} if token else {}
 
     async def renew(self, refused: Mapping[str, str] | None = None) -> None:
-        """Read files and run plugins again; new connections use new certificates.
+        """Read files and run plugins again; new connections use new certificates, and trust new authorities.
 
         Args:
             refused: headers that the server refused; if others are in use already, nothing is done.
@@ -304,6 +304,7 @@ class Credentials:
             await self._reload()
             try:
                 if self.tls is not None:
+                    _load_authority(self.tls, self._configuration)
                     _load_certificate(self.tls, self._configuration)
             except ValueError as error:
                 raise ConnectError(str(error)) from error
@@ -365,7 +366,7 @@ def _tls(configuration: _Configuration) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     except OSError as error:
-        raise ValueError(f"certificate-authority: is no certificate: {_tls_reason(error)}") from error
+        raise _no_authority(error) from error
     # Clusters' own certificates may lack extensions that newer Pythons require and kubectl does not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
@@ -373,6 +374,16 @@ def _tls(configuration: _Configuration) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     _load_certificate(context, configuration)
     return context
+
+
+def _load_authority(context: ssl.SSLContext, configuration: _Configuration) -> None:
+    """Trust whom the file names now, too. Whom it named before stays trusted: a server may show such a certificate."""
+    if not configuration.ssl_ca_cert:
+        return
+    try:
+        context.load_verify_locations(configuration.ssl_ca_cert)
+    except OSError as error:
+        raise _no_authority(error) from error
 
 
 def _load_certificate(context: ssl.SSLContext, configuration: _Configuration) -> None:
@@ -384,6 +395,10 @@ def _load_certificate(context: ssl.SSLContext, configuration: _Configuration) ->
         raise ValueError(
             f"client-certificate and client-key: are no certificate and its key: {_tls_reason(error)}"
         ) from error
+
+
+def _no_authority(error: OSError) -> ValueError:
+    return ValueError(f"certificate-authority: is no certificate: {_tls_reason(error)}")
 
 
 def _tls_reason(error: OSError) -> str:

@@ -17,6 +17,7 @@ from extender.kube.connection.connection import ApiConnection, open_connection
 from extender.kube.connection.credentials import Credentials, Origin, load_credentials
 from extender.kube.connection.transport import MERGE_PATCH_TYPE, HttpRequest, NotSentError, Stream, TransportError
 from tests.extender.kube.live_scenes import half, now
+from tests.kit.certificates import Authority
 from tests.kit.servers.canned import CHUNKED, HTTPS, OK, Server, answer, config_text, connected, kubeconfig, serving
 from tests.kit.virtualtime import elapse, run
 
@@ -267,6 +268,37 @@ async def test_a_client_certificate_that_goes_bad_leaves_the_old_one_in_force(tm
     configuration = Configured(host="https://127.0.0.1")
     with pytest.raises(ConnectError, match="client-certificate and client-key: are no certificate and its key"):
         await Credentials(configuration, reload).renew()
+
+
+async def test_an_authority_that_is_rotated_is_trusted_without_a_restart(tmp_path: Path) -> None:
+    old, new = Authority("old"), Authority("new")
+    file = tmp_path / "ca.crt"
+    file.write_bytes(old.pem)
+    configuration = Configured(host="https://127.0.0.1", ssl_ca_cert=str(file))
+
+    async def reload() -> None:
+        file.write_bytes(new.pem)
+
+    credentials = Credentials(configuration, reload)
+    assert credentials.tls is not None
+    await credentials.renew()
+    first, second = [str(each["subject"]) for each in credentials.tls.get_ca_certs()]
+    assert "'old'" in first
+    assert "'new'" in second
+
+
+async def test_an_authority_that_goes_bad_leaves_the_old_one_in_force(tmp_path: Path) -> None:
+    file = tmp_path / "ca.crt"
+    file.write_bytes(Authority("old").pem)
+
+    async def reload() -> None:
+        file.write_text("no certificate")
+
+    credentials = Credentials(Configured(host="https://127.0.0.1", ssl_ca_cert=str(file)), reload)
+    assert credentials.tls is not None
+    with pytest.raises(ConnectError, match="certificate-authority: is no certificate"):
+        await credentials.renew()
+    assert len(credentials.tls.get_ca_certs()) == 1
 
 
 # --- the environment -----------------------------------------------------------------------------------------
