@@ -26,9 +26,17 @@ Found = Mapping[str, Mapping[str, Result]]
 
 
 def write_page(logs: Path = LOGS, page: Path = PAGE) -> None:
-    """Write the page with each version that has results."""
+    """Write the page with each version that has results; a version that has none now keeps its section."""
     versions = {folder.name: kept(folder) for folder in sorted(logs.glob("v*"))}
-    page.write_text(text({version: found for version, found in versions.items() if any(found.values())}))
+    before = sections(page.read_text()) if page.exists() else {}
+    new = {version: section(version, found) for version, found in versions.items() if any(found.values())}
+    page.write_text("\n".join([_HEAD, *(text for _, text in sorted({**before, **new}.items()))]))
+
+
+def sections(page: str) -> dict[str, str]:
+    """The sections of a page, by version."""
+    parts = page.split("\n## v")[1:]
+    return {f"v{part.partition(chr(10))[0]}": f"## v{part}".rstrip() + "\n" for part in parts}
 
 
 def kept(folder: Path) -> dict[str, dict[str, Result]]:
@@ -40,12 +48,12 @@ def kept(folder: Path) -> dict[str, dict[str, Result]]:
     return found
 
 
-def text(versions: Mapping[str, Found]) -> str:
-    """The page, in Markdown."""
-    return "\n".join([_HEAD, *(line for version, found in versions.items() for line in _section(version, found))])
+def section(version: str, found: Found) -> str:
+    """The section of a version, in Markdown."""
+    return "\n".join(_lines(version, found))
 
 
-def _section(version: str, found: Found) -> Iterator[str]:
+def _lines(version: str, found: Found) -> Iterator[str]:
     ours, theirs = found["dra-extender"], found["in-tree"]
     names = list(dict.fromkeys((*theirs, *ours)))
     yield f"## {version}"

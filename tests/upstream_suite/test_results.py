@@ -1,10 +1,13 @@
 """What is read from the output of Go's tests, and what is told of it."""
 
+from pathlib import Path
+
+import orjson
 import pytest
 
 from tests.upstream_suite.campaign import failing, joined, summary, to_run_again
 from tests.upstream_suite.known import INCOMPARABLE, why_incomparable
-from tests.upstream_suite.page import text
+from tests.upstream_suite.page import section, sections, write_page
 from tests.upstream_suite.results import FAILED, PASSED, SKIPPED, UNFINISHED, Result, leaves, pattern, results
 
 OUTPUT = """\
@@ -82,9 +85,22 @@ def test_the_page_has_a_row_for_each_test_of_each_version() -> None:
         "in-tree": {"TestDRA/all/Pod": Result(PASSED), "TestDRA/all/FilterTimeout/enabled": Result(PASSED)},
         "dra-extender": {"TestDRA/all/Pod": Result(PASSED, tries=2), "TestDRA/all/New": Result(FAILED)},
     }
-    lines = text({"v1.37.1": found}).splitlines()
+    lines = section("v1.37.1", found).splitlines()
     assert "3 tests: 2 pass in-tree, 1 with dra-extender; 1 can't be compared." in lines
     assert "| `all/Pod` | passed | passed (2) |  |" in lines
     assert "| `all/New` | not run | failed |  |" in lines
     reason = INCOMPARABLE["FilterTimeout/enabled"]
     assert f"| `all/FilterTimeout/enabled` | passed | not run | {reason} |" in lines
+
+
+def test_a_version_without_new_results_keeps_its_section(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Tests\n\n## v1.36.3\n\nold\n\n## v1.37.1\n\nkept\n")
+    folder = tmp_path / "v1.36.3" / "in-tree" / "all"
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_bytes(orjson.dumps({"TestDRA/all/Pod": {"outcome": PASSED}}))
+    write_page(tmp_path, page)
+    found = sections(page.read_text())
+    assert list(found) == ["v1.36.3", "v1.37.1"]
+    assert "`all/Pod` | passed | not run" in found["v1.36.3"]
+    assert found["v1.37.1"] == "## v1.37.1\n\nkept\n"
