@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import httpx
 import orjson
@@ -42,12 +42,17 @@ _REASONS: Final = {
 }
 
 
+class StreamCutError(Exception):
+    """The connection of a watch breaks now."""
+
+
 class Reply(NamedTuple):
-    """A complete answer."""
+    """A complete answer; of which the asker may get only the first half."""
 
     status: int
     headers: dict[str, str]
     body: bytes
+    is_half: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +90,11 @@ async def cut_before(exchange: Exchange) -> None:
 async def cut_after(exchange: Exchange) -> None:
     """The request is done, and its answer lost."""
     await exchange.forward()
+
+
+async def half(exchange: Exchange) -> None:
+    """The request is done, and the connection breaks within its answer."""
+    exchange.reply((await exchange.forward())._replace(is_half=True))
 
 
 def refuse(status: HTTPStatus, *, retry_after: int | None = None) -> Action:
@@ -182,15 +192,29 @@ class Rule:
             await self._followed.wait()
 
 
+class Weather(Protocol):
+    """What befalls by chance what no rule is about."""
+
+    def action(self, exchange: Exchange) -> Action | None:
+        """What is done with a request; None: it passes."""
+        ...
+
+    def passed(self, chunk: bytes) -> AsyncIterator[bytes]:
+        """What comes of a part of a watch. Raises StreamCutError: the connection breaks."""
+        ...
+
+
 class Proxy:
     """Rules, and what flows meanwhile.
 
     Attributes:
         url: where it listens; plain HTTP on loopback.
+        weather: befalls what no rule is about; None: all of it passes.
     """
 
     def __init__(self, upstream: httpx.AsyncClient, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self.weather: Weather | None = None
         self._upstream = upstream
         self._rules: list[Rule] = []
         self._silent: list[re.Pattern[str]] = []
@@ -242,18 +266,26 @@ class Proxy:
         await self._audible(exchange.target)
         try:
             if rule is not None:
-                return await self._follow(rule, request, exchange)
+                return await self._follow(rule.act, request, exchange)
+            if self.weather is not None and (action := self.weather.action(exchange)) is not None:
+                return await self._follow(action, request, exchange)
             return await self._pass(request, exchange)
-        except (httpx.TransportError, ClientConnectionResetError):
+        except (httpx.TransportError, ClientConnectionResetError, StreamCutError):
             _abort(request)
             return web.Response()
 
-    async def _follow(self, rule: Rule, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
-        await rule.act(exchange)
+    async def _follow(self, act: Action, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
+        await act(exchange)
         if exchange.answer is None:
             _abort(request)
             return web.Response()
-        status, headers, body = exchange.answer
+        status, headers, body, is_half = exchange.answer
+        if is_half:
+            response = web.StreamResponse(status=status, headers={**headers, "Content-Length": str(len(body))})
+            await response.prepare(request)
+            await response.write(body[: len(body) // 2])
+            _abort(request)
+            return response
         return web.Response(status=status, headers=headers, body=body)
 
     async def _pass(self, request: web.BaseRequest, exchange: Exchange) -> web.StreamResponse:
@@ -264,12 +296,20 @@ class Proxy:
             self._streams[exchange] = request
             async for chunk in answer.aiter_raw():
                 await self._audible(exchange.target)
-                await response.write(chunk)
+                async for part in self._in_weather(exchange, chunk):
+                    await response.write(part)
             await response.write_eof()
         finally:
             self._streams.pop(exchange, None)
             await answer.aclose()
         return response
+
+    async def _in_weather(self, exchange: Exchange, chunk: bytes) -> AsyncIterator[bytes]:
+        if self.weather is None or "watch=true" not in exchange.target:
+            yield chunk
+            return
+        async for part in self.weather.passed(chunk):
+            yield part
 
     async def _audible(self, target: str) -> None:
         async with self._noise:

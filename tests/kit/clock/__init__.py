@@ -1,0 +1,1 @@
+"""The clock of a program, set forward and back while it runs."""
