@@ -1,8 +1,10 @@
 """What a filter call costs on the wire, beside an application that parses the same body and sends it back.
 
 ``python -m loadtest.wire_bench``: the service as ``dra-extender serve`` starts it, over HTTP on loopback, 5,000 nodes
-of 8 devices, names alone. Subjects take turns, round by round; figures are medians of the rounds' medians, and ratios
-medians of the rounds' ratios. "Computed" is what the server's process computed, which other work disturbs less.
+(or ``--nodes``) of 8 devices, names alone. Filter and prioritize together are what kube-scheduler waits for in the
+cycle of a pod; they are compared with one echo of what filter is sent. Subjects take turns, round by round; figures are
+medians of the rounds' medians, and ratios medians of the rounds' ratios. "Computed" is what the server's process
+computed, which other work disturbs less.
 """
 
 import argparse
@@ -31,7 +33,9 @@ from tests.kit.measure import machine
 from tests.kit.objects.worlds import NAMESPACE, waiting_pod
 from tests.kit.process import free_port, printing
 
-_NODES: Final = 5000
+_TOGETHER: Final = {100: 0.0, 500: 2.5, 5000: 3.5}
+"""By number of nodes, the goal for filter and prioritize together, as a multiple of echo; 0: it is in milliseconds."""
+
 _PAUSE_SECONDS: Final = 0.01
 """Before each call: what was written to the API server gets to the service."""
 
@@ -70,7 +74,8 @@ class Subject:
     """Who answers, and what is asked.
 
     Attributes:
-        goal: the longest time, as a multiple of the echo's time; 0: this is the echo itself.
+        goal: the longest time, as a multiple of the echo's time; 0: there is none.
+        in_a_row: how many requests count as one call.
         rounds: what each round found.
     """
 
@@ -79,6 +84,7 @@ class Subject:
     connection: Connection
     requests: Requests
     goal: float = 0.0
+    in_a_row: int = 1
     rounds: list[Spent] = field(default_factory=list)
     _answer: bytes | None = None
 
@@ -90,11 +96,16 @@ class Subject:
         )
 
     async def _call(self) -> Spent:
-        request = await self.requests.asend(self._answer)
-        await asyncio.sleep(_PAUSE_SECONDS)
-        computed, started = self.server.computed(), time.perf_counter()
-        self._answer = await self.connection.send(request)
-        return Spent(time.perf_counter() - started, self.server.computed() - computed)
+        passed = computed = 0.0
+        for number in range(self.in_a_row):
+            request = await self.requests.asend(self._answer)
+            if not number:
+                await asyncio.sleep(_PAUSE_SECONDS)
+            before, started = self.server.computed(), time.perf_counter()
+            self._answer = await self.connection.send(request)
+            passed += time.perf_counter() - started
+            computed += self.server.computed() - before
+        return Spent(passed, computed)
 
 
 class Asked:
@@ -111,36 +122,56 @@ class Asked:
         for number in count():
             yield self._filter(waiting_pod(f"plain-{number}"))
 
-    async def with_claims(self) -> Requests:
+    async def with_claims(self, pods: Sequence[dict[str, Any]]) -> Requests:
         """Pods with a claim each; the one before gets its device, and is bound."""
-        for pod in self._stage.objects["pods"]:
+        for pod in pods:
             answer = yield self._filter(pod)
             if answer is not None:
                 await self._bind(pod, self._chance.choice(orjson.loads(answer)["NodeNames"]))
+
+    async def with_scores(self, pods: Sequence[dict[str, Any]]) -> Requests:
+        """The same, with a request for scores after each that asks for nodes."""
+        for pod in pods:
+            answer = yield self._filter(pod)
+            names = orjson.loads(answer or b"{}")["NodeNames"]
+            yield verb("prioritize", {"Pod": pod, "NodeNames": names})
+            await self._bind(pod, self._chance.choice(names))
 
     def _filter(self, pod: dict[str, Any]) -> bytes:
         return verb("filter", {"Pod": pod, "NodeNames": asked_names(self._names, self._chance.shuffle)})
 
     async def _bind(self, pod: dict[str, Any], node: str) -> None:
+        """Bind a pod. It keeps waiting if a pod of another subject has taken the last device since filter was asked."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         args = {"PodName": name, "PodNamespace": NAMESPACE, "PodUID": uid, "Node": node}
         answer = orjson.loads(await self._connection.send(verb("bind", args)))
-        if answer:
+        if answer and "no free device" not in answer.get("Error", ""):
             raise RuntimeError(f"{name} is not bound: {answer}")
 
 
-async def measured(rounds: int, calls: int) -> list[Subject]:
+async def measured(nodes: int, rounds: int, calls: int) -> list[Subject]:
     """Everybody's rounds, after one that does not count."""
     port = free_port()
     command = [sys.executable, "-m", "loadtest.wire_bench", "--echo", str(port)]
-    async with stage(_NODES, (rounds + 1) * calls) as on, printing(command) as (pid, output):
+    pods = (rounds + 1) * calls
+    async with stage(nodes, 2 * pods) as on, printing(command) as (pid, output):
         await output.readline()
         echoing, service = await Connection.to(port), await Connection.to(on.service.port)
         asked = Asked(on, service)
         subjects = [
             Subject("echo", Process(pid, port), echoing, asked.without_claims()),
             Subject("pod without claims", on.service, service, asked.without_claims(), goal=1.5),
-            Subject("next pod with a claim", on.service, service, asked.with_claims(), goal=2.5),
+            Subject(
+                "next pod with a claim", on.service, service, asked.with_claims(on.objects["pods"][:pods]), goal=2.5
+            ),
+            Subject(
+                "the same, filter and prioritize",
+                on.service,
+                service,
+                asked.with_scores(on.objects["pods"][pods:]),
+                goal=_TOGETHER.get(nodes, 0.0),
+                in_a_row=2,
+            ),
         ]
         for _ in range(rounds + 1):
             for subject in subjects:
@@ -150,9 +181,9 @@ async def measured(rounds: int, calls: int) -> list[Subject]:
     return subjects
 
 
-def report(subjects: Sequence[Subject]) -> Table:
+def report(subjects: Sequence[Subject], nodes: int) -> Table:
     """Times and ratios. What counts for a goal is the time that passes."""
-    table = Table("filter, 5,000 names", "ms", "to echo", "goal", "computed, ms", "to echo")
+    table = Table(f"filter, {nodes:,} names", "ms", "to echo", "goal", "computed, ms", "to echo")
     base = subjects[0]
     for each in subjects:
         passed, computed = ([getattr(r, name) for r in each.rounds] for name in ("passed", "computed"))
@@ -183,6 +214,7 @@ async def _echo(port: int) -> None:
 def main() -> None:
     """Measure and print, or be what is compared with."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=50, help="in a round, of each subject")
     parser.add_argument("--echo", type=int, metavar="PORT", help=argparse.SUPPRESS)
@@ -191,8 +223,8 @@ def main() -> None:
         uvloop.run(_echo(arguments.echo))
         return
     before = machine()
-    subjects = uvloop.run(measured(arguments.rounds, arguments.calls))
-    Console().print(report(subjects))
+    subjects = uvloop.run(measured(arguments.nodes, arguments.rounds, arguments.calls))
+    Console().print(report(subjects, arguments.nodes))
     Console().print(f"before: {before}; after: {machine()}")
 
 
