@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew clean
+.PHONY: help serve test coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -247,6 +247,11 @@ krew:  ## write the archive and the manifest of the plugin for krew into dist/; 
 	tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - -C deploy/krew kubectl-dra -C ../.. LICENSE | gzip -9n > $(DIST)/kubectl-dra.tar.gz
 	sed -e '/^#/d' -e 's|VERSION|v$(VERSION)|' -e 's|URI|$(KREW_URI)|' \
 		-e "s|SHA256|$$(sha256sum < $(DIST)/kubectl-dra.tar.gz | cut -d' ' -f1)|" deploy/krew/dra.yaml > $(DIST)/dra.yaml
+
+# A release is of a commit, and is built twice. TAG=v0.1.0 names it; without TAG, it is a preview.
+TAG ?=
+release: $(VENV)/.dev  ## build wheel, sdist, chart, manifests, kubectl plugin, SBOM and checksums into dist/, compare two builds, and try each part: minutes; TAG=v0.1.0
+	$(BIN)/python -m tests.release --to $(DIST) --uri $(KREW_URI) $(if $(TAG),--tag $(TAG))
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage

@@ -28,6 +28,10 @@ from tests.kit.places import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+OTHER_PAGES = (
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md"),
+    "tests/extender/pairs.md",
+)
 REFERENCE = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))
 
 
@@ -79,7 +83,10 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     "page",
-    [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/extender/pairs.md"))],
+    [
+        *PAGES,
+        *(ROOT / name for name in OTHER_PAGES),
+    ],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_linked_files_and_headings_exist(page: Path) -> None:

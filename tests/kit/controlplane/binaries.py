@@ -107,6 +107,16 @@ def find_helm(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
     return built("helm", _RENDERER, _BUILD_FLAGS, environ, cache, package="helm.sh/helm/v3/cmd/helm")
 
 
+def find_actionlint(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
+    """The linter of the forge's workflows, built now if it has not been yet.
+
+    Raises:
+        BinariesError: there is no Go, or the build failed.
+    """
+    package = "github.com/rhysd/actionlint/cmd/actionlint"
+    return built("actionlint", _RENDERER, _BUILD_FLAGS, environ, cache, package)
+
+
 def find_renderer(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
     """The program that renders kustomizations, built now if it has not been yet.
 

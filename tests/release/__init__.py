@@ -1,0 +1,1 @@
+"""What a release consists of: it is built twice, compared, and tried."""
