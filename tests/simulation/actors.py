@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from extender.kube.api import ApiError, Event, EventType, ObjectKey, RawObject, key_of
@@ -38,8 +39,8 @@ async def control_claims(api: MemoryApi, chance: Chance, *, has_group_claims: bo
 
 
 @dataclass
-class Kubelets:
-    """The kubelets of all nodes: they start and end the pods that are bound."""
+class _Actor:
+    """Follows the API server, and does something a while after a change."""
 
     api: MemoryApi
     chance: Chance
@@ -51,9 +52,26 @@ class Kubelets:
     def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
         """What there is at first."""
         del at
-        for each in objects if resource == PODS else ():
-            self.apply(Event(EventType.ADDED, PODS, each))
+        for each in objects:
+            self.meet(resource, each)
         return True
+
+    def meet(self, resource: Resource, obj: RawObject) -> None:
+        """An object is there from the start."""
+
+    def apply(self, event: Event) -> None:
+        """An object has changed."""
+
+    def _later(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        self._loop.call_later(seconds, lambda: asyncio.ensure_future(work()))
+
+
+class Kubelets(_Actor):
+    """The kubelets of all nodes: they start and end the pods that are bound."""
+
+    def meet(self, resource: Resource, obj: RawObject) -> None:
+        """A pod that is there from the start."""
+        self.apply(Event(EventType.ADDED, resource, obj))
 
     def apply(self, event: Event) -> None:
         """A pod has changed."""
@@ -62,19 +80,16 @@ class Kubelets:
         pod = event.object
         if "deletionTimestamp" in pod["metadata"]:
             seconds = self.chance.between("a pod ends", 0.05, 6.0) if pod["spec"].get("nodeName") else 0.01
-            self._later(seconds, self._end, pod)
+            self._later(seconds, partial(self._end, pod))
         elif pod["spec"].get("nodeName") and pod.get("status", {}).get("phase", "Pending") == "Pending":
-            self._later(self.chance.between("a pod starts", 0.1, 3.0), self._begin, pod)
-
-    def _later(self, seconds: float, work: Callable[[RawObject], Awaitable[None]], pod: RawObject) -> None:
-        self._loop.call_later(seconds, lambda: asyncio.ensure_future(work(pod)))
+            self._later(self.chance.between("a pod starts", 0.1, 3.0), partial(self._begin, pod))
 
     async def _begin(self, pod: RawObject) -> None:
         """Start a pod, once its claims are reserved for it."""
-        claims = {key_of(each): each for each in (await self.api.list(CLAIMS)).items}
-        uid, own = pod["metadata"]["uid"], claims_of(pod)
-        if not all(uid in {user["uid"] for user in users(claims.get(each, {}))} for each in own):
-            self._later(1.0, self._again, pod)
+        uid, own = pod["metadata"]["uid"], list(claims_of(pod))
+        claims = [await self.api.get(CLAIMS, each) for each in own if self.api.has(CLAIMS, each)]
+        if len(claims) < len(own) or not all(uid in {user["uid"] for user in users(each)} for each in claims):
+            self._later(1.0, partial(self._again, pod))
             return
         patch = {"metadata": {"uid": uid}, "status": {"phase": "Running"}}
         await _tried(self.api.patch_status(PODS, key_of(pod), patch))
@@ -90,21 +105,8 @@ class Kubelets:
         await _tried(self.api.patch(PODS, key_of(pod), patch))
 
 
-@dataclass
-class AttachingDrivers:
-    """Drivers that attach devices with binding conditions to nodes; some fail."""
-
-    api: MemoryApi
-    chance: Chance
-
-    def __post_init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.api.follow(self)
-
-    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        """What there is at first is attached."""
-        del resource, objects, at
-        return True
+class AttachingDrivers(_Actor):
+    """Drivers that attach devices with binding conditions to nodes; some fail. What there is at first is attached."""
 
     def apply(self, event: Event) -> None:
         """A claim has changed."""
@@ -116,7 +118,7 @@ class AttachingDrivers:
         if waiting and not status.get("devices"):
             seconds = self.chance.between("a device is attached", 0.2, 8.0)
             kind = BROKEN if self.chance.happens("a device breaks", 0.1) else ATTACHED
-            self._loop.call_later(seconds, lambda: asyncio.ensure_future(self._say(event.object, waiting, kind)))
+            self._later(seconds, partial(self._say, event.object, waiting, kind))
 
     async def _say(self, claim: RawObject, results: list[RawObject], kind: str) -> None:
         condition = {"type": kind, "status": "True", "reason": "Done", "message": ""}

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -82,11 +82,15 @@ class Outcome:
     logged: list[str] = field(default_factory=list)
 
 
-def play(plan: Plan) -> Outcome:
-    """Let a history happen; equal plans have equal outcomes."""
+def play(plan: Plan, sober: Callable[[], None] = lambda: None) -> Outcome:
+    """Let a history happen; equal plans have equal outcomes.
+
+    Args:
+        sober: is called before it is asked whether a pod that waits could be bound: planted mistakes end.
+    """
     log, outcome, began = Log(), Outcome(plan), process_time()
     with without_chance(), log.taking(), asyncio.Runner(loop_factory=WorldLoop) as runner:
-        runner.run(_played(plan, outcome, log))
+        runner.run(_played(plan, outcome, log, sober))
     outcome.logged, outcome.cpu = log.lines, process_time() - began
     return outcome
 
@@ -96,8 +100,8 @@ def play_seed(seed: int) -> Outcome:
     return play(plans.plan_of(seed))
 
 
-async def _played(plan: Plan, outcome: Outcome, log: Log) -> None:
-    world = _World(plan, log)
+async def _played(plan: Plan, outcome: Outcome, log: Log, sober: Callable[[], None]) -> None:
+    world = _World(plan, log, sober)
     try:
         await world.live()
     except ViolationError as violation:
@@ -109,8 +113,8 @@ async def _played(plan: Plan, outcome: Outcome, log: Log) -> None:
 
 
 class _World:
-    def __init__(self, plan: Plan, log: Log) -> None:
-        self._plan, self._log = plan, log
+    def __init__(self, plan: Plan, log: Log, sober: Callable[[], None]) -> None:
+        self._plan, self._log, self._sober = plan, log, sober
         self._loop = asyncio.get_running_loop()
         self._chance = Chance(f"world {plan.seed}")
         numbers = count(1)
@@ -249,6 +253,7 @@ class _World:
         await self._until(self._loop.time() + QUIET_SECONDS)
         if waiting := await self._could_run():
             await self._until(self._loop.time() + QUIET_SECONDS / 4)
+            self._sober()
             if found := await self._could_run(waiting):
                 message = f"pod {found[0]} can be bound, and waits {QUIET_SECONDS:g} s after the last fault"
                 raise ViolationError("every pod that can run runs", message)

@@ -323,6 +323,10 @@ class Judge:
             self.counted["no gang is bound in part"] += 1
             size = int(members[0]["metadata"]["annotations"].get(_GROUP_SIZE, 0))
             bound = sum(bool(each["spec"].get("nodeName")) for each in members)
+            schedulers = {each["spec"].get("schedulerName") for each in members}
+            has_ended = any(each.get("status", {}).get("phase") in _FINISHED for each in members)
+            if len(schedulers) > 1 or has_ended:  # one scheduler runs here; and who comes back has lost what it had
+                continue
             if len(members) == size and 0 < bound < size:
                 raise ViolationError("no gang is bound in part", f"gang {'/'.join(gang)}: {bound} of {size} pods")
 

@@ -20,7 +20,10 @@ _LONGEST: Final = 0.02
 """Seconds that a request or an answer takes, without a fault."""
 
 SLOW: Final = 6.0
-"""Seconds that a request takes at most while the network is slow."""
+"""Seconds that most requests take at most while the network is slow."""
+
+_STUCK: Final = 20.0
+"""Seconds that a few requests take at most then: a scheduler has given up long before."""
 
 PARTITION, ERRORS, LOST, SLOWNESS, LATE_WATCH, CUT_WATCH = (
     "partition",
@@ -133,7 +136,8 @@ class Link:
     def _delay(self, what: str) -> float:
         delay = self.chance.between(what, _SHORTEST, _LONGEST)
         if SLOWNESS in self.faults and self.chance.happens(f"{what} is slow", _SHARE):
-            delay += self.chance.between(f"{what} takes", 0.1, SLOW)
+            is_stuck = self.chance.happens(f"{what} is stuck", 0.15)
+            delay += self.chance.between(f"{what} takes", 0.1, _STUCK if is_stuck else SLOW)
         return delay
 
 

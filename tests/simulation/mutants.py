@@ -139,12 +139,12 @@ NEEDED: Final[Mapping[str, frozenset[str]]] = {
 
 
 @contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Within the context, the service has the mistake of this name."""
+def planted(name: str) -> Iterator[Callable[[], None]]:
+    """Within the context, the service has the mistake of this name, until the function that is yielded ends it."""
     with ExitStack() as stack:
         for owner, attribute, instead in MUTANTS[name]:
             stack.enter_context(patch.object(owner, attribute, instead))
-        yield
+        yield stack.close
 
 
 def found_by(name: str, seeds: Sequence[int], jobs: int) -> int | None:
@@ -163,5 +163,5 @@ def _parts(plan: Plan) -> frozenset[str]:
 
 
 def _is_broken(name: str, seed: int) -> bool:
-    with planted(name):
-        return play(plan_of(seed)).violation is not None
+    with planted(name) as ended:
+        return play(plan_of(seed), ended).violation is not None
