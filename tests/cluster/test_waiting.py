@@ -30,6 +30,9 @@ LONGEST = {
     "rolling upgrade": 15.0,
     "the API server is killed": 30.0,
     "the API server is silent": 30.0,
+    "etcd stands still": 30.0,
+    "the leader changes every 5 s": 15.0,
+    "the leader stands still": 30.0,
 }
 """Seconds of the longest wait. The lease of a scheduler that is killed is free after 15 s."""
 

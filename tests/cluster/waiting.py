@@ -64,6 +64,9 @@ STUCK_SECONDS: Final = 120.0
 LEADING_SECONDS: Final = 60.0
 """Until another scheduler leads: the lease has to expire."""
 
+HANDOVER_SECONDS: Final = 5.0
+"""Between two changes of the leader, where it changes again and again."""
+
 NODE_NAMES: Final = ("waiting-0", "waiting-1")
 IMPORTANT: Final = "waiting-important"
 
@@ -148,7 +151,7 @@ class Scene:
 
     Attributes:
         plane: its API server may be away for a while.
-        away_seconds: for so long.
+        away_seconds: for so long; other disturbances last as long.
         namespace: of all pods and claims.
         relays: of all kinds.
         back: when the API server was back, by the event loop's clock.
@@ -390,6 +393,30 @@ async def server_silent(scene: Scene) -> None:
     scene.back = asyncio.get_running_loop().time()
 
 
+async def etcd_stopped(scene: Scene) -> None:
+    """etcd stands still for a while: the API server answers, and its answers are errors, or late."""
+    with scene.plane.components["etcd"].paused():
+        await pause(scene.away_seconds)
+    scene.back = asyncio.get_running_loop().time()
+
+
+async def handed_over(scene: Scene) -> None:
+    """The leading scheduler and its extender are told to end, every five seconds, and start again at once."""
+    until = asyncio.get_running_loop().time() + scene.away_seconds
+    while asyncio.get_running_loop().time() < until:
+        leading = await leader(scene.replicas, within=LEADING_SECONDS)
+        await leading.stop()
+        await asyncio.gather(leading.start(), pause(HANDOVER_SECONDS))
+
+
+async def leader_frozen(scene: Scene) -> None:
+    """The leading scheduler and its extender stand still for a while; another scheduler leads, and they go on."""
+    leading = await leader(scene.replicas, within=LEADING_SECONDS)
+    async with leading.frozen():
+        await pause(scene.away_seconds)
+    await leader(scene.replicas, within=LEADING_SECONDS)
+
+
 DISTURBANCES: Final[Mapping[str, Callable[[Scene], Awaitable[None]]]] = {
     "nothing": calm,
     "the extender is killed": extender_killed,
@@ -399,6 +426,9 @@ DISTURBANCES: Final[Mapping[str, Callable[[Scene], Awaitable[None]]]] = {
     "rolling upgrade": upgraded,
     "the API server is killed": server_killed,
     "the API server is silent": server_silent,
+    "etcd stands still": etcd_stopped,
+    "the leader changes every 5 s": handed_over,
+    "the leader stands still": leader_frozen,
 }
 """By what happens."""
 
@@ -415,7 +445,7 @@ async def scene(
         namespace: that is there, and empty.
         relays: of each kind.
         seed: of all that is random.
-        away_seconds: for which the API server is away.
+        away_seconds: for which the API server is away, or another disturbance lasts.
     """
     names = {f"{label.split()[0]}-{number}": label for label in KINDS for number in range(relays)}
     await client.create(PRIORITIES, priority_class(IMPORTANT, 1000))
@@ -492,7 +522,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", nargs="+", choices=DISTURBANCES, default=list(DISTURBANCES), help="what happens")
     parser.add_argument("--rounds", type=int, default=3, help="how often each of it happens")
     parser.add_argument("--relays", type=int, default=2, help="of each kind")
-    parser.add_argument("--away", type=float, default=60.0, help="seconds for which the API server is away")
+    parser.add_argument(
+        "--away",
+        type=float,
+        default=60.0,
+        help="seconds for which the API server is away, and for which other disturbances last",
+    )
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of all that is random")
     asked = parser.parse_args(arguments)
     _show(str(asked))

@@ -5,7 +5,7 @@ import re
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -78,6 +78,16 @@ class Replica:
             self._is_down = False
             for each in self.processes:
                 await _start(each)
+
+    @asynccontextmanager
+    async def frozen(self) -> AsyncIterator[None]:
+        """Within, both stand still, and are not started again: kubelet sees that they run."""
+        async with self._lock:
+            with ExitStack() as stack:
+                for each in self.processes:
+                    stack.enter_context(each.paused())
+                self.leads = False
+                yield
 
     @asynccontextmanager
     async def kept_running(self) -> AsyncIterator[None]:
