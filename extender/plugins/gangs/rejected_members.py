@@ -81,6 +81,11 @@ class RejectedMembers:
         if (known := self._find(pod.uid)) is not None:
             known.is_answered = True
 
+    def not_answered(self, pod: Pod) -> None:
+        """What was to be done for a pod could not be written."""
+        if (known := self._find(pod.uid)) is not None:
+            known.is_answered = False
+
     def unanswered(self, pods: Iterable[Pod]) -> Iterator[tuple[Pod, RejectedMember]]:
         """Those of the pods for which nothing was done since they were rejected. From now on, they are answered."""
         for pod in pods:

@@ -493,6 +493,7 @@ class Gangs(BackgroundTask):
             finally:
                 if before is None:
                     self._state.forget_kept(pod)
+                    self._rejected.not_answered(pod)
                     watch.writing.pop(pod.uid, None)
                     watch.again = self._clock() + AGAIN_SECONDS
             if before is not None:

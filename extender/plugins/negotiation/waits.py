@@ -17,6 +17,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.controller_work import ControllerWork
 from extender.framework.cycle import refreshed
+from extender.framework.pods.claims import Blocked, claims_of
 from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection, share_of
 from extender.plugins.negotiation.known_controller import MOST_AT_ONCE
 from extender.plugins.negotiation.negotiation import Negotiation
@@ -42,7 +43,8 @@ class _Waiting:
     Attributes:
         names: the nodes that filter was asked about, and those where the pod's scheduler would evict others. They are
             asked about together, because an answer takes the place of the one before.
-        refused: controllers, with the nodes that they refuse.
+        refused: controllers, with the nodes that they refuse. Empty: the pod's claims are not there, so nobody knows
+            which controllers serve it.
         again: when to ask again, by the clock.
         pause: the seconds until the time after that.
         for_preempt: a call of preempt has not waited for the answer. The next answers are asked for as long as the pod
@@ -129,17 +131,17 @@ class ControllerWaits(BackgroundTask):
         return tuple(dict.fromkeys((*names, *before)))
 
     def _remember(self, pod: Pod, names: Sequence[str], *, for_preempt: bool = False) -> None:
-        """Remember a pod, if controllers keep it from nodes."""
+        """Remember a pod, if controllers keep it from nodes, or may do so once its claims are there."""
         last = self._waiting.pop(pod.uid)
         for_preempt = for_preempt or (last is not None and last.for_preempt)
-        refused = self._refused(pod, names, for_preempt=for_preempt)
-        if refused:
+        refused, snapshot = self._refused(pod, names, for_preempt=for_preempt), self._state.snapshot
+        if refused or isinstance(claims_of(refreshed(pod, snapshot), snapshot), Blocked):
             pause = last.pause if last else _PAUSE_SECONDS
             # What a verb has not waited for is heard as soon as it is there.
             again = self._clock() + (0.0 if self._negotiation.is_asking(pod) else pause)
-            again = min(last.again if last else math.inf, again)
+            again = min(last.again if last else math.inf, again) if refused else math.inf
             waiting = _Waiting(pod, self._lists.shared(names), refused, again, pause, for_preempt)
-            self._waiting.keep(share_of(pod, self._state.snapshot), pod.uid, waiting)
+            self._waiting.keep(share_of(pod, snapshot), pod.uid, waiting)
 
     def _refused(self, pod: Pod, names: Sequence[str], *, for_preempt: bool) -> Mapping[str, frozenset[str]]:
         """The controllers that are to be asked again, with the nodes that they refuse."""
@@ -179,17 +181,29 @@ class ControllerWaits(BackgroundTask):
         for uid, each in self._waiting.items():
             if not self._state.still_waits(each.pod):
                 self._waiting.pop(uid)
+        for uid, each in self._waiting.items():
+            if not each.refused and not self._finds_controllers(each, now):
+                self._waiting.pop(uid)
         self._numbers = self.waiting()
         namespaces = set(self._waiting.namespaces)
         self._served = {name: turn for name, turn in self._served.items() if name in namespaces}
         # Perhaps a caller has made up a pod that the watch has not shown yet: no controller is asked about it.
-        shown = [each for each in self._waiting.values() if snapshot.pod(each.pod.uid) is not None]
+        shown = [each for each in self._waiting.values() if each.refused and snapshot.pod(each.pod.uid) is not None]
         for each in (*self._in_turns([each for each in shown if each.again <= now]), *self._probes(shown, now)):
             if each.pod.uid not in self._work and self._work.has_room(each.refused, self._negotiation.at_once):
                 self._turn += 1
                 self._asked |= dict.fromkeys(each.refused, now)
                 self._served[each.pod.namespace] = self._turn
                 self._work.begin(each.pod.uid, f"pod {each.pod}", tuple(each.refused), partial(self._ask, each))
+
+    def _finds_controllers(self, each: _Waiting, now: float) -> bool:
+        """Look which controllers serve a pod whose claims were not there; False: none does."""
+        snapshot = self._state.snapshot
+        pod = refreshed(each.pod, snapshot)
+        if isinstance(claims_of(pod, snapshot), Blocked):
+            return True
+        each.refused, each.again = dict.fromkeys(self._negotiation.awaited(pod), frozenset(each.names)), now
+        return bool(each.refused)
 
     def _hear(self, snapshot: Snapshot, now: float) -> None:
         """A controller has answered, or may have, by a PodSchedulingContext: its pod is asked for at once."""

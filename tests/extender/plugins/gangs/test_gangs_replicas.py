@@ -105,3 +105,17 @@ async def test_a_device_that_was_kept_for_two_pods_is_kept_for_one_at_the_end() 
 async def keep(scene: Scene, name: str, on: str) -> None:
     """Write that the only device of a node is kept for a pod."""
     await scene.nominator.keep(scene.known(name), Keeping(on, (DeviceId(DRIVER, on, "gpu-0"),)))
+
+
+async def test_a_pod_whose_plan_could_not_be_written_is_woken_when_its_gang_is_ready() -> None:
+    """Another process has kept the devices before; while the watch was silent, this one has planned the gang again."""
+    scene = Scene(*nodes("ab"), *members("x", 2))
+    await scene.schedule()
+    refused = Fault(refused=ApiError(500, "InternalError", "it is slow"))
+    scene.transport.script("patch_status pods", refused, refused)
+    await scene.turns(1)
+    for name, on in (("x0", "a"), ("x1", "b")):
+        await keep(scene, name, on)
+    before = {name: scene.known(name).resource_version for name in ("x0", "x1")}
+    await scene.turns(1)
+    assert all(scene.known(name).resource_version != version for name, version in before.items())

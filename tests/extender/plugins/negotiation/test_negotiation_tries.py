@@ -87,6 +87,22 @@ async def test_pod_that_was_rejected_before_the_watch_shows_it_is_woken_when_its
 
 
 @in_virtual_time
+async def test_pod_that_was_rejected_before_the_watch_shows_its_claim_is_woken_once_its_controller_accepts_it() -> None:
+    """Filter asked no controller, since the claim could not be read; the pod itself may come late, too."""
+    raw, claimed = pods("p")
+    scene = Scene(licenses=Licenses(left=1))
+    assert not (await scene.filter_of(replace(parsed(raw), resource_version="99999"))).passed
+    await scene.tick(60.0)
+    assert not scene.licenses.asked(UNSUITABLE_NODES)
+    scene.cluster.load(claimed)
+    await scene.tick(1.0)
+    scene.cluster.load(raw)
+    for _ in range(4):
+        await scene.tick(1.0)
+    assert await scene.woken("p")
+
+
+@in_virtual_time
 async def test_pod_that_lacks_a_device_is_woken_also_if_controllers_have_answered_about_many_others_meanwhile() -> None:
     """What is remembered of a controller that accepts the pod is part of the decision to wake it."""
     names = [f"q{number}" for number in range(300)]
