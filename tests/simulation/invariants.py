@@ -40,7 +40,10 @@ class ViolationError(AssertionError):
 
     def __init__(self, law: str, message: str) -> None:
         self.law = law
-        super().__init__(f"{law}: {message}")
+        super().__init__(law, message)
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
 
 
 @dataclass

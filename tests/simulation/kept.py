@@ -35,7 +35,7 @@ def keeping_of(pod: RawObject) -> Keeping:
 def given_to_others(pod: RawObject, claims: Sequence[RawObject], moments: Sequence[Moment]) -> str:
     """The name of a pod, no less important, for which devices of a bound pod were kept in all moments; else empty.
 
-    Claims that had their devices before do not count.
+    Claims that had their devices before do not count, and claims that the other pod uses, too.
     """
     uid, priority = pod["metadata"]["uid"], pod["spec"].get("priority", 0)
     had = moments[0].objects[CLAIMS.kind]
@@ -48,6 +48,8 @@ def given_to_others(pod: RawObject, claims: Sequence[RawObject], moments: Sequen
         same = [each.pod(other["metadata"]["uid"]) for each in moments]
         lasts = all(each and not each["spec"].get("nodeName") and kept & _kept_names(each) for each in same)
         is_less = other["spec"].get("priority", 0) < priority
+        if not {*map(key_of, new)}.isdisjoint(claims_of(other)):
+            continue  # both use the claim
         if lasts and kept & devices and not is_less and not kept & _kept_names(pod):
             return str(key)
     return ""

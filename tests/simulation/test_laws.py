@@ -1,5 +1,6 @@
 """Laws about what is kept, who is evicted, gangs, and one process alone: a judge sees each of them broken."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.corpus.machines import raw
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
 from tests.kit.servers.memory import memory_api
-from tests.simulation.invariants import Judge
+from tests.simulation.invariants import Judge, ViolationError
 from tests.simulation.mutants import MUTANTS, NEEDED
 
 
@@ -55,6 +56,11 @@ def law(judge: Judge) -> str:
     return judge.violation.law if judge.violation else ""
 
 
+def test_a_process_that_plays_histories_can_send_what_was_broken() -> None:
+    sent = pickle.loads(pickle.dumps(ViolationError("no device twice", "gpu-0")))  # noqa: S301 - our own
+    assert (sent.law, str(sent)) == ("no device twice", "no device twice: gpu-0")
+
+
 @virtualtime.in_virtual_time
 async def test_one_process_does_not_allocate_a_device_twice() -> None:
     api = world(*wanting("p"), *wanting("q"))
@@ -76,6 +82,18 @@ async def test_what_is_kept_goes_to_no_pod_that_is_not_more_important(priority: 
     judge.look()
     await bind(api, "q", device)
     assert (law(judge) == "what is kept is given to no other pod") is found
+
+
+@virtualtime.in_virtual_time
+async def test_what_is_kept_for_a_shared_claim_goes_to_each_pod_that_uses_the_claim() -> None:
+    other = pod("q", "p-c")
+    api = world(*wanting("p"), other)
+    judge = Judge(api)
+    await keep(api, "p", "gpu-0")
+    judge.look()
+    await allocate(api, "p-c", "gpu-0", "q")
+    await api.bind_pod(ObjectKey("ns", "q"), "a", uid="uid-q")
+    assert not law(judge)
 
 
 @virtualtime.in_virtual_time
