@@ -4,20 +4,26 @@ A claim of a PodGroup is used if a pod of the group has a node.
 
 kube-scheduler's own plugin does so in PostFilter, which extenders have not (Kubernetes 1.36, plugin DynamicResources).
 The claim's update wakes the pod.
+
+A bind that was cut leaves a claim with devices for a pod that waits. If the pod fits nowhere any more, for example
+because a pod of its gang is gone, nobody would have these devices: they are given back after a minute.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
 
 import structlog
 from prometheus_client import Counter
 
 from allocator import Reason
+from extender.cluster.binding_conditions import unmet
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.consumers import has_other_consumers, is_in_use, users_of
+from extender.cluster.consumers import claim_keys, has_other_consumers, is_in_use, users_of
 from extender.cluster.objects.claims import ClaimObject, is_immediate
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
+from extender.framework.cycle import refreshed
 from extender.framework.handle import Handle
 from extender.framework.plugin import WaitingPlugin
 from extender.framework.pods.claims import ALLOCATED_ELSEWHERE, Blocked, claims_of
@@ -26,6 +32,9 @@ from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.tools.faults import Faults
 
 logger = structlog.get_logger()
+
+HELD_SECONDS: Final = 60.0
+"""After which a claim of a pod that is rejected, and has not passed since, is not being bound: a bind takes seconds."""
 
 
 def claim_in_the_way(pod: Pod, reasons: Collection[Reason], snapshot: Snapshot) -> ClaimObject | None:
@@ -42,6 +51,19 @@ def claim_in_the_way(pod: Pod, reasons: Collection[Reason], snapshot: Snapshot) 
     names = {reason.claim for reason in reasons if reason.cause is ALLOCATED_ELSEWHERE}
     blocking = (each for each in claims.allocated if each.claim.name in names)
     return next((each for each in blocking if _is_idle(each, pod, snapshot)), None)
+
+
+def held_in_vain(pod: Pod, snapshot: Snapshot) -> Iterator[ClaimObject]:
+    """The claims that are allocated and reserved for a pod that waits, and for nobody else.
+
+    Devices that are still being attached for the pod, and special claims (`extender.plugins.orphans`), do not count.
+    """
+    for key in claim_keys(pod):
+        found = snapshot.claims.get(key)
+        if found is None or found.claim.allocation is None or found.special_of or unmet(found) is not None:
+            continue
+        if any(user.uid == pod.uid for user in found.claim.reserved_for) and _is_idle(found, pod, snapshot):
+            yield found
 
 
 def _is_idle(found: ClaimObject, pod: Pod, snapshot: Snapshot) -> bool:
@@ -62,6 +84,7 @@ class Deallocator(BackgroundTask):
         writer: writes to it.
         is_binding: whether a bind of the pod with this uid is running.
         faults: gets unexpected errors, each with its pod.
+        clock: measures durations, in seconds.
         on_woken: told of each pod that is woken by this.
         plugins: the features that allocate some claims by themselves, and give these back.
     """
@@ -72,6 +95,7 @@ class Deallocator(BackgroundTask):
         writer: Writer,
         is_binding: Callable[[str], bool],
         faults: Faults,
+        clock: Callable[[], float],
         on_woken: Callable[[Pod], None],
         plugins: Sequence[WaitingPlugin] = (),
     ) -> None:
@@ -80,13 +104,23 @@ class Deallocator(BackgroundTask):
         self._plugins = plugins
         self._is_binding = is_binding
         self._faults = faults
+        self._clock = clock
         self._on_woken = on_woken
         self._proposed: dict[str, tuple[ClaimObject, Pod]] = {}
+        self._holding: dict[str, tuple[Pod, float]] = {}
+        """Rejected pods of the cluster whose claims have devices, and when each was rejected first; by uid."""
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Look for a claim in the way, once the pod's scheduler gives up."""
         if rejection.is_final:
             self.propose(rejection.pod, rejection.result.unresolvable.distinct)
+        pod, snapshot = rejection.pod, self._state.snapshot
+        if pod.uid not in self._holding and snapshot.pod(pod.uid) and next(held_in_vain(pod, snapshot), None):
+            self._holding[pod.uid] = pod, self._clock()
+
+    def on_passed(self, pod: Pod) -> None:
+        """The pod has a node, and is bound soon."""
+        self._holding.pop(pod.uid, None)
 
     def propose(self, pod: Pod, reasons: Collection[Reason]) -> None:
         """Filter has rejected all nodes, for these reasons. Nothing is written yet: the answer goes first."""
@@ -96,6 +130,7 @@ class Deallocator(BackgroundTask):
 
     async def tick(self) -> None:
         """Deallocate what was proposed. A claim that has changed meanwhile is left for the pod's next filter."""
+        self._propose_held()
         while self._proposed:
             uid = next(iter(self._proposed))
             claim, pod = self._proposed.pop(uid)
@@ -106,6 +141,18 @@ class Deallocator(BackgroundTask):
             with self._faults.of(f"pod {pod}"):
                 if await self._is_deallocated(claim, pod):
                     self._on_woken(pod)
+
+    def _propose_held(self) -> None:
+        """Propose what pods have held in vain for long enough."""
+        now, snapshot = self._clock(), self._state.snapshot
+        for uid, (pod, since) in list(self._holding.items()):
+            known = snapshot.pod(uid)
+            if known is None or not known.is_pending:
+                del self._holding[uid]
+            elif now - since >= HELD_SECONDS:
+                del self._holding[uid]
+                waiting = refreshed(pod, snapshot)
+                self._proposed |= {each.claim.uid: (each, waiting) for each in held_in_vain(waiting, snapshot)}
 
     async def _is_deallocated(self, claim: ClaimObject, pod: Pod) -> bool:
         for each in self._plugins:
@@ -130,4 +177,8 @@ def tasks(handle: Handle) -> Sequence[BackgroundTask]:
         deallocated.inc()
 
     binder = handle.binder
-    return [Deallocator(handle.state, handle.writer, binder.is_binding, handle.faults, on_woken, binder.plugins)]
+    return [
+        Deallocator(
+            handle.state, handle.writer, binder.is_binding, handle.faults, handle.clock, on_woken, binder.plugins
+        )
+    ]

@@ -1,15 +1,20 @@
 """Deallocation: a claim that keeps its pod off every node is freed, if nobody else would miss it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from extender.cluster.objects.pods import RELEASED
+from extender.assembly import make_extender
+from extender.cluster.objects.claims import ALLOCATION_MODE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, RELEASED
+from extender.config.settings import Settings
 from extender.framework.filter import filter_nodes
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.plugins.deallocate import claim_in_the_way
+from extender.plugins.deallocate import HELD_SECONDS, claim_in_the_way
+from extender.tools.offload import at_once
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, snapshot_of, solver
 
 WORLD = (GPU, node("a"), node("b"), local_slice("a"), local_slice("b"))
@@ -174,3 +179,58 @@ async def test_a_claim_that_is_gone_meanwhile_is_no_error() -> None:
     await cluster.api.delete(CLAIMS, KEY)
     await service.background.tick()
     assert KEY not in cluster.state.snapshot.claims
+
+
+# --- what a bind that was cut has left ----------------------------------------------------------------------
+
+
+def of_gang(raw: Object) -> Object:
+    raw["metadata"]["annotations"] = {GROUP: "x", GROUP_SIZE: "2"}
+    return raw
+
+
+class Held:
+    """A pod of a gang that misses a pod; the pod's claim has a device."""
+
+    def __init__(self, *objects: Object, asked: Object | None = None) -> None:
+        self.seconds = 0.0
+        self.asked = asked or of_gang(pod("p", "c"))
+        self.cluster = Cluster.of(*WORLD, self.asked, *objects)
+        by = replace(solver(), clock=lambda: self.seconds)
+        self.service = make_extender(self.cluster.api, self.cluster.state, by, Settings(), off_loop=at_once).service
+
+    async def after(self, seconds: float) -> bool:
+        """Whether the claim has its device after the pod was rejected, and so many seconds have passed."""
+        await self.service.filter(FilterArgs(parsed(self.asked), ["a", "b"]))
+        await self.service.background.tick()
+        self.seconds += seconds
+        await self.service.background.tick()
+        return is_allocated(await self.cluster.api.get(CLAIMS, KEY))
+
+
+async def test_what_a_bind_that_was_cut_has_left_is_given_back_after_a_minute() -> None:
+    found = Held(blocked(users=["p"]))
+    assert await found.after(HELD_SECONDS - 1)
+    assert not await found.after(1)
+
+
+KEPT: list[tuple[str, Held]] = [
+    ("the pod fits", Held(blocked(users=["p"]), asked=MINE)),
+    ("reserved for nobody", Held(blocked())),
+    ("another pod uses it, too", Held(blocked(users=["p", "q"]))),
+    ("immediate", Held(blocked(users=["p"], metadata={"annotations": {ALLOCATION_MODE: "Immediate"}}))),
+]
+
+
+@pytest.mark.parametrize("found", [each for _, each in KEPT], ids=[name for name, _ in KEPT])
+async def test_a_claim_that_may_be_needed_stays(found: Held) -> None:
+    assert await found.after(2 * HELD_SECONDS)
+
+
+async def test_a_pod_that_is_bound_meanwhile_keeps_its_claim() -> None:
+    found = Held(blocked(users=["p"]))
+    assert await found.after(1.0)
+    await found.cluster.api.bind_pod(ObjectKey("ns", "p"), "b", uid="uid-p")
+    found.seconds += 2 * HELD_SECONDS
+    await found.service.background.tick()
+    assert is_allocated(await found.cluster.api.get(CLAIMS, KEY))

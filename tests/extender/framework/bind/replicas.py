@@ -103,7 +103,9 @@ class Replica:
         self.gate = self.state.gate = Gate(api, records, self.note)
         writer = Writer(self.gate, self.state, lambda: NOW)
         self.binder = binder_over(self.gate, self.state, deadline=1000)
-        self.deallocator = Deallocator(self.state, writer, self.binder.is_binding, Faults(), lambda _: None)
+        self.deallocator = Deallocator(
+            self.state, writer, self.binder.is_binding, Faults(), lambda: 0.0, lambda _: None
+        )
         self.tasks = [asyncio.ensure_future(self._work(each)) for each in program]
 
     def note(self, what: Hashable) -> int:
