@@ -161,15 +161,18 @@ class EmbeddedCluster:
         obj["metadata"] = {name: value for name, value in written if name not in ("uid", "resourceVersion")}
         if resource == PODS:
             old = await self.api.get(PODS, ObjectKey(manifest.namespace, manifest.name))
-            placed = {name: old["spec"][name] for name in ("nodeName",) if name in old["spec"]}
             spec = obj["spec"]
-            if not isinstance(spec, Mapping) or {**spec, **placed} != old["spec"]:
+            if "nodeName" in old["spec"] and isinstance(spec, Mapping):
+                spec = {**spec, "nodeName": old["spec"]["nodeName"]}
+            if spec != old["spec"]:
                 message = "spec: field is immutable; remove the pod first"
                 raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message)
             obj["spec"] = old["spec"]
         await self.api.update(resource, obj)
         if "status" in obj and resource not in (PODS, CLAIMS):
-            await self.api.update_status(resource, {**await self.api.get(resource, key_of(obj)), **_status(obj)})
+            await self.api.update_status(
+                resource, {**await self.api.get(resource, key_of(obj)), "status": obj["status"]}
+            )
 
     async def remove(self, resource: Resource, key: ObjectKey) -> None:
         """Delete an object, and let the controllers follow. Raises ApiError: there is no such object."""
@@ -211,10 +214,6 @@ class EmbeddedCluster:
         while True:
             await self._backlog.waiting.wait()
             await self.settle()
-
-
-def _status(obj: RawObject) -> RawObject:
-    return {"status": obj["status"]}
 
 
 _OWNERS: Final = frozenset({PODS.kind, POD_GROUPS.kind})

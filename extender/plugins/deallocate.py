@@ -9,13 +9,13 @@ A bind that was cut leaves a claim with devices for a pod that waits. If the pod
 because a pod of its gang is gone, nobody would have these devices: they are given back after a minute.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import structlog
 from prometheus_client import Counter
 
-from allocator import Reason
+from allocator import AllocationResult, Reason
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys, has_other_consumers, is_in_use, users_of
@@ -76,6 +76,14 @@ def _is_idle(found: ClaimObject, pod: Pod, snapshot: Snapshot) -> bool:
     )
 
 
+class _Holding(NamedTuple):
+    """A pod that was rejected although its claims have devices: by uid of the claim, when that was seen first."""
+
+    pod: Pod
+    allocations: Mapping[str, AllocationResult | None]
+    since: float
+
+
 class Deallocator(BackgroundTask):
     """Deallocates claims that were found to be in the way.
 
@@ -107,16 +115,18 @@ class Deallocator(BackgroundTask):
         self._clock = clock
         self._on_woken = on_woken
         self._proposed: dict[str, tuple[ClaimObject, Pod]] = {}
-        self._holding: dict[str, tuple[Pod, float]] = {}
-        """Rejected pods of the cluster whose claims have devices, and when each was rejected first; by uid."""
+        self._holding: dict[str, _Holding] = {}
+        """Rejected pods of the cluster whose claims have devices, by uid."""
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Look for a claim in the way, once the pod's scheduler gives up."""
-        if rejection.is_final:
-            self.propose(rejection.pod, rejection.result.unresolvable.distinct)
         pod, snapshot = rejection.pod, self._state.snapshot
-        if pod.uid not in self._holding and snapshot.pod(pod.uid) and next(held_in_vain(pod, snapshot), None):
-            self._holding[pod.uid] = pod, self._clock()
+        if rejection.is_final:
+            self.propose(pod, rejection.result.unresolvable.distinct)
+        if pod.uid not in self._holding and snapshot.pod(pod.uid) is not None:
+            held = {each.claim.uid: each.claim.allocation for each in held_in_vain(pod, snapshot)}
+            if held:
+                self._holding[pod.uid] = _Holding(pod, held, self._clock())
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node, and is bound soon."""
@@ -145,14 +155,17 @@ class Deallocator(BackgroundTask):
     def _propose_held(self) -> None:
         """Propose what pods have held in vain for long enough."""
         now, snapshot = self._clock(), self._state.snapshot
-        for uid, (pod, since) in list(self._holding.items()):
+        for uid, holding in list(self._holding.items()):
             known = snapshot.pod(uid)
             if known is None or not known.is_pending:
                 del self._holding[uid]
-            elif now - since >= HELD_SECONDS:
+            elif now - holding.since >= HELD_SECONDS:
                 del self._holding[uid]
-                waiting = refreshed(pod, snapshot)
-                self._proposed |= {each.claim.uid: (each, waiting) for each in held_in_vain(waiting, snapshot)}
+                pod = refreshed(holding.pod, snapshot)
+                for each in held_in_vain(pod, snapshot):
+                    # What is allocated since then, another replica may be about to bind.
+                    if holding.allocations.get(each.claim.uid) == each.claim.allocation:
+                        self._proposed[each.claim.uid] = each, pod
 
     async def _is_deallocated(self, claim: ClaimObject, pod: Pod) -> bool:
         for each in self._plugins:

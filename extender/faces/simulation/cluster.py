@@ -469,8 +469,9 @@ class Cluster:
         classes, second = priority_classes(documents, self._run(self._embedded.priority_classes))
         expansion = expanded(documents, classes, nodes)
         objects, unprioritized = prioritized(expansion.objects, classes)
-        known = [each for each in objects if replaces and self._embedded.has(each)]
-        new = [each for each in objects if not (replaces and self._embedded.has(each))]
+        known = [each for each in objects if self._embedded.has(each)] if replaces else []
+        there = set(map(id, known))
+        new = [each for each in objects if id(each) not in there]
         objects, problems = self._admitted(new, [*second, *unprioritized], warned)
         problems = (*loaded.problems, *expansion.problems, *problems)
         if problems and refused is None:

@@ -234,3 +234,16 @@ async def test_a_pod_that_is_bound_meanwhile_keeps_its_claim() -> None:
     found.seconds += 2 * HELD_SECONDS
     await found.service.background.tick()
     assert is_allocated(await found.cluster.api.get(CLAIMS, KEY))
+
+
+async def test_what_another_replica_has_allocated_since_then_stays() -> None:
+    """It may be about to bind the pod."""
+    found = Held(blocked(users=["p"]))
+    assert await found.after(1.0)
+    anew = claim("c", allocated=["a/gpu-0"], at="a", users=["p"])["status"]
+    raw = await found.cluster.api.get(CLAIMS, KEY)
+    await found.cluster.api.update_status(CLAIMS, {**raw, "status": {}})
+    await found.cluster.api.patch_status(CLAIMS, KEY, {"status": anew})
+    found.seconds += HELD_SECONDS
+    await found.service.background.tick()
+    assert is_allocated(await found.cluster.api.get(CLAIMS, KEY))
