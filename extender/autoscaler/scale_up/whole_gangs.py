@@ -98,7 +98,7 @@ class Gangs:
         gang = gang_at(key, self.snapshot) if refused.by == GANG and key is not None else None
         if key is None or gang is None or gang.problem or len(gang.members) < gang.size:
             return False
-        queue = [Queued(each, each.uid) for each in gang.free if each.uid not in asked]
+        queue = [Queued(each, _form(each)) for each in gang.free if each.uid not in asked]
         turns = planner.turns(queue, self.snapshot, tuple(self.snapshot.nodes))
         self.snapshot = turns.snapshot
         others = tuple(each for each, _ in queue if each.uid not in turns.nodes)
