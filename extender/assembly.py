@@ -222,7 +222,7 @@ def _tasks(
         rescan.tasks,
         binding_conditions.tasks,
         orphans.tasks,
-        partial(unserved.tasks, headline=explanations.headline, told=told),
+        partial(unserved.tasks, find_cause=explanations.cause, told=told),
         lost_claims.tasks,
         quota_status.tasks,
         resource_classes.tasks,

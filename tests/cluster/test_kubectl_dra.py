@@ -38,6 +38,8 @@ STANDBY = ObjectKey(SYSTEM, "dra-extender-standby")
 RBAC = "rbac.authorization.k8s.io"
 ROLES = Resource("ClusterRole", "clusterroles", RBAC, ("v1",), namespaced=False)
 BINDINGS = Resource("ClusterRoleBinding", "clusterrolebindings", RBAC, ("v1",), namespaced=False)
+TENANT_ROLES = Resource("Role", "roles", RBAC, ("v1",), namespaced=True)
+TENANT_BINDINGS = Resource("RoleBinding", "rolebindings", RBAC, ("v1",), namespaced=True)
 ACCOUNTS = Resource("ServiceAccount", "serviceaccounts", "", ("v1",), namespaced=True)
 FORWARDS = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
@@ -358,6 +360,49 @@ async def test_a_user_who_may_forward_ports_needs_no_right_to_read_objects(kubec
         found = await kubectl.call("pending", "--local", kubeconfig=kubeconfig)
     assert (found.code, found.output) == (2, "")
     assert "not allowed: list nodes" in found.messages
+
+
+async def test_a_tenant_with_rights_in_the_namespace_alone_learns_the_cause(kubectl: Site, waiting: str) -> None:
+    """By what the role `view` allows, as `kubectl describe` does; and what was not seen is named."""
+    reads = {"verbs": ["get", "list", "watch"]}
+    rules = [
+        {"apiGroups": [""], "resources": ["pods", "events"], **reads},
+        {"apiGroups": [CLAIMS.group], "resources": ["resourceclaims", "resourceclaimtemplates"], **reads},
+    ]
+    async with user(kubectl.client, waiting, []) as token:
+        subject = {"kind": "ServiceAccount", "namespace": waiting, "name": "user"}
+        metadata = {"name": "tenant", "namespace": waiting}
+        await kubectl.client.create(TENANT_ROLES, {"metadata": metadata, "rules": rules})
+        reference = {"apiGroup": RBAC, "kind": "Role", "name": "tenant"}
+        binding = {"metadata": metadata, "roleRef": reference, "subjects": [subject]}
+        await kubectl.client.create(TENANT_BINDINGS, binding)
+        kubeconfig = kubectl.kubeconfig(token)
+
+        async def explained() -> Printed:
+            return await kubectl.call("explain", "two", "-n", waiting, kubeconfig=kubeconfig)
+
+        found = await wait_for_answer(
+            explained, lambda found: "DevicesUnavailable" in found.output, "the tenant sees the Event", within=30
+        )
+        there = await kubectl.call("explain", "one", "-n", waiting, kubeconfig=kubeconfig)
+        claims = (await kubectl.client.list(CLAIMS, waiting)).items
+        allocated = next(each for each in claims if (each.get("status") or {}).get("allocation"))
+        of_claim = await kubectl.call(
+            "explain", f"claim/{allocated['metadata']['name']}", "-n", waiting, kubeconfig=kubeconfig
+        )
+        missing = await kubectl.call("explain", "tow", "-n", waiting, kubeconfig=kubeconfig)
+        elsewhere = await kubectl.call("explain", "two", "-n", "default", kubeconfig=kubeconfig)
+    first, *rest = found.output.splitlines()
+    assert first.startswith(f"pod {waiting}/two waits: no node has 2 free devices")
+    assert ". What would help: " in first
+    assert any("kube-scheduler: 0/" in line for line in rest)
+    assert f"you may not: list pods in namespace {SYSTEM}" in found.output
+    assert "not allowed: list nodes" in found.output
+    assert (found.code, there.code, of_claim.code) == (1, 0, 0)
+    assert there.output.startswith(f"pod {waiting}/one has node site-0\n")
+    assert "is allocated: " in of_claim.output
+    assert (missing.code, f"Pod {waiting}/tow does not exist" in missing.messages) == (2, True)
+    assert (elsewhere.code, "pods" in elsewhere.messages) == (2, True)
 
 
 async def test_the_program_runs_as_kubectl_runs_it(kubectl: Site, waiting: str) -> None:

@@ -101,4 +101,5 @@ async def test_a_pod_that_fits_nowhere_is_told_why(client: Client, namespace: st
     told = await event(client, namespace, "DevicesUnavailable", since=since)
     assert (told["regarding"]["uid"], told["type"]) == (made["metadata"]["uid"], "Warning")
     assert "no node has 9 free devices: at most" in told["note"]
-    assert told["note"].endswith(f"(GET /explain/{namespace}/pod says more)")
+    assert told["note"].endswith(f"(kubectl dra explain pod -n {namespace} says more)")
+    assert ". What would help: " in told["note"]

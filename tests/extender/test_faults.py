@@ -23,7 +23,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load_objects
-from extender.plugins.requeue.unserved import ToldPods, Unserved
+from extender.plugins.requeue.unserved import Cause, ToldPods, Unserved
 from extender.tools.faults import Faults, RefusedError
 from tests.extender.autoscaler.scenes import group_of, node_template, pending, pod_of, world_of
 from tests.extender.framework.poison import FAULT, POISON, Told, poison_claim, poisoned
@@ -164,12 +164,12 @@ async def test_a_pod_that_cannot_be_told_keeps_no_other_from_being_told() -> Non
             raise ZeroDivisionError("poison")
         heard.append(of.name)
 
-    async def headline(_: Pod) -> str:
-        return ""
+    async def cause(_: Pod) -> Cause:
+        return Cause()
 
     now = NOW
     state = state_of([SICK, WELL])
-    unserved = Unserved(state, record, lambda: now, lambda: 0.0, Faults(told), headline, ToldPods())
+    unserved = Unserved(state, record, lambda: now, lambda: 0.0, Faults(told), cause, ToldPods())
     for each in (SICK, WELL):
         unserved.rejected(parsed(each), ["no device"])
     now = NOW + PATIENCE

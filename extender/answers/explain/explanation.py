@@ -197,6 +197,11 @@ class Proposal:
     gates: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
+    @property
+    def order(self) -> str:
+        """What to do, in one line."""
+        return " and ".join(change.text for change in self.changes)
+
 
 class Eviction(NamedTuple):
     """A pod that would be evicted, the node where it runs, and whether its namespace has borrowed its devices."""

@@ -33,6 +33,7 @@ from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObjec
 from extender.kube.resources import CLAIMS, PODS
 from extender.planning.changes import Suggest
 from extender.plugins.negotiation.negotiation import Negotiation
+from extender.plugins.requeue.unserved import Cause
 from extender.tools.fairness.places import CrowdedError, Places
 from extender.tools.faults import RefusedError
 from extender.tools.offload import in_thread
@@ -138,10 +139,13 @@ class _Reader:
 _EXPLAINING_SECONDS: Final = 10.0
 """The longest time of one explanation. Other explanations wait meanwhile."""
 
-_HEADLINE_SECONDS: Final = 2.0
+_CAUSE_SECONDS: Final = 2.0
 """The longest time to find what an Event tells."""
 
-_HEADLINES: Final = "events"
+_REMEDY_SECONDS: Final = 0.1
+"""The work, of that, to find what would help: enough for one or two changes on a few nodes."""
+
+_CAUSES: Final = "events"
 """The caller in whose turn that is found."""
 
 _ASKING_SECONDS: Final = 5.0
@@ -238,22 +242,24 @@ class Explanations:
 
         return await self._explaining.offload(in_thread, caller)(explained)
 
-    async def headline(self, pod: Pod) -> str:
-        """What is wrong with a pod that fits nowhere, for who may read its namespace alone; empty: it is not known.
+    async def cause(self, pod: Pod) -> Cause:
+        """What is wrong with a pod that fits nowhere, and what would help, for who may read its namespace alone.
 
-        Neither the API server nor controllers are asked, and no change is tried.
+        Neither the API server nor controllers are asked, and few changes are tried.
         """
         snapshot = self._state.snapshot
         known = refreshed(pod, snapshot)
 
-        def explained() -> str:
-            until = self._decider.solver.clock() + _HEADLINE_SECONDS
-            brief = replace(self._explainer(snapshot), until=until, seconds=0.0, preempts=False, suggest=())
-            return _readable(brief.explain(known), known.namespace, snapshot).headline
+        def explained() -> Cause:
+            until = self._decider.solver.clock() + _CAUSE_SECONDS
+            brief = self._explainer(snapshot)
+            brief = replace(brief, until=until, seconds=_REMEDY_SECONDS, preempts=False, suggest=())
+            found = _readable(brief.explain(known), known.namespace, snapshot)
+            return Cause(found.headline, found.proposals[0].order if found.proposals else "")
 
         with suppress(CrowdedError):
-            return await self._explaining.offload(self.overview.off_loop, _HEADLINES)(explained)
-        return ""
+            return await self._explaining.offload(self.overview.off_loop, _CAUSES)(explained)
+        return Cause()
 
     async def _prioritized(self, pod: Pod, name: str, admission: Admission) -> tuple[Pod, Admission]:
         """The pod with what its priority class says; or why it is not made, or what could not be read."""

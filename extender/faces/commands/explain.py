@@ -25,7 +25,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
-from extender.faces.commands.answer_source import AnswerSource, NamedPlaceOptions, Place, run
+from extender.faces.commands.answer_source import AnswerSource, NamedPlaceOptions, Place, SourceError, run
 from extender.faces.commands.audit import listed_state
 from extender.faces.commands.options import (
     ConfigOption,
@@ -36,12 +36,13 @@ from extender.faces.commands.options import (
     command,
 )
 from extender.faces.commands.output import FOUND_PROBLEMS, fail, print_data, say, warn
+from extender.faces.commands.own_namespace import told_in_namespace
 from extender.faces.commands.reading import EXPLAINED, check_pod_name, settings_of, settings_on
 from extender.faces.commands.remote import Remote, RemoteError, RemoteOptions
 from extender.faces.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.stand_in import stand_in
-from extender.kube.api import Api, ObjectKey, key_of
+from extender.kube.api import Api, ConnectError, ObjectKey, key_of
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import PODS
 from extender.planning.templates.catalog import read_catalog
@@ -310,7 +311,8 @@ def _explain(place: Place, words: Sequence[str], nodes: Sequence[str], output: E
     is_claim, name = _named(words)
     if "/" in name or not name:
         fail(f"{'/'.join(words)}: expected POD, pod/POD or claim/CLAIM; the namespace is the option -n")
-    path = ExplainedObject(ObjectKey(place.namespace, name), is_claim=is_claim).path
+    key = ObjectKey(place.namespace, name)
+    path = ExplainedObject(key, is_claim=is_claim).path
 
     async def ask(source: AnswerSource) -> Mapping[str, Any]:
         document = await source.get(path, {"node": nodes} if nodes else {})
@@ -318,4 +320,14 @@ def _explain(place: Place, words: Sequence[str], nodes: Sequence[str], output: E
             raise RemoteError(f"{source.name}: {path}: no explanation: is this a dra-extender?")
         return document
 
-    print_explanation(ExplanationJson(run(place, ask)), output)
+    try:
+        document = run(place, ask)
+    except SourceError as error:
+        if place.origin is None or nodes:
+            raise
+        told = told_in_namespace(place.origin, key, is_claim=is_claim, unseen=error.problems)
+        try:
+            document = asyncio.run(told)
+        except ConnectError:
+            raise error from None
+    print_explanation(ExplanationJson(document), output)

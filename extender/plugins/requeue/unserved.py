@@ -1,14 +1,15 @@
-"""Events on pods that no node can serve, once that has lasted for a while: the first line of the pod's explanation.
+"""Events on pods that no node can serve, once that has lasted for a while.
 
-Numbers in that line change all the time. So a pod is told once for each set of reasons of its scheduler, which have no
-such numbers, and the line is kept for tables.
+The text is the first line of the pod's explanation, and the first change that would help. Numbers in that line change
+all the time. So a pod is told once for each set of reasons of its scheduler, which have no such numbers, and the line
+is kept for tables.
 """
 
 import math
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator import Clock
 from allocator.tools import Recent, printable
@@ -40,8 +41,21 @@ _SHARE: Final = 10
 _LATE: Final = 6 * PATIENCE
 """After this, a pod is told the reasons of its scheduler alone."""
 
-Headline = Callable[[Pod], Awaitable[str]]
-"""What is wrong with a pod that fits nowhere, in one line; empty if it is not known."""
+
+class Cause(NamedTuple):
+    """What is wrong with a pod that fits nowhere.
+
+    Attributes:
+        line: in one line; empty if it is not known.
+        remedy: a change that was tried and makes the pod fit, as an order; empty if none is known.
+    """
+
+    line: str = ""
+    remedy: str = ""
+
+
+FindCause = Callable[[Pod], Awaitable[Cause]]
+"""Finds the cause for a pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +106,7 @@ class Unserved(BackgroundTask):
         now: the time.
         clock: measures durations, in seconds.
         faults: gets unexpected errors, each with its pod.
-        headline: finds the lines.
+        find_cause: finds the lines, with what would help.
         told: keeps the lines.
     """
 
@@ -103,7 +117,7 @@ class Unserved(BackgroundTask):
         now: Callable[[], datetime],
         clock: Clock,
         faults: Faults,
-        headline: Headline,
+        find_cause: FindCause,
         told: ToldPods,
     ) -> None:
         self._state = state
@@ -111,11 +125,11 @@ class Unserved(BackgroundTask):
         self._now = now
         self._clock = clock
         self._faults = faults
-        self._headline = headline
+        self._find_cause = find_cause
         self._told = told
         self._waiting = FairMemory[_Rejection](KEPT)
         self._turns = Turns(clock)
-        self._lines = Recent[tuple[float, str]](LIKE_PODS)
+        self._causes = Recent[tuple[float, Cause]](LIKE_PODS)
         self._rests_until = -math.inf
 
     def on_rejected(self, rejection: Rejection) -> None:
@@ -160,39 +174,40 @@ class Unserved(BackgroundTask):
                     self._waiting.pop(uid)
                     continue
                 is_late = rejection.since <= self._now() - _LATE
-                line = self._known_line(pod, rejection.reasons)
-                if line is None and not is_late and self._clock() < self._rests_until:
+                cause = self._known_cause(pod, rejection.reasons)
+                if cause is None and not is_late and self._clock() < self._rests_until:
                     break  # a line for this pod comes later; another namespace may have lines that are known
                 self._waiting.pop(uid)
                 self._told.keep(pod, rejection.reasons)
                 with self._faults.of(f"pod {pod}"):
-                    if line is None and not is_late:
-                        line = await self._found_line(pod, namespace, rejection.reasons)
-                    self._tell(pod, rejection.reasons, line or "")
+                    if cause is None and not is_late:
+                        cause = await self._found_cause(pod, namespace, rejection.reasons)
+                    self._tell(pod, rejection.reasons, cause or Cause())
 
-    def _known_line(self, pod: Pod, reasons: str) -> str | None:
-        found = self._lines.find(self._kind(pod, reasons))
+    def _known_cause(self, pod: Pod, reasons: str) -> Cause | None:
+        found = self._causes.find(self._kind(pod, reasons))
         return None if found is None or found[0] <= self._clock() - _FRESH_SECONDS else found[1]
 
-    async def _found_line(self, pod: Pod, namespace: str, reasons: str) -> str:
+    async def _found_cause(self, pod: Pod, namespace: str, reasons: str) -> Cause:
         began = self._clock()
         try:
-            line = await self._headline(pod)
+            cause = await self._find_cause(pod)
         finally:
             seconds = self._clock() - began
             self._turns.spend(namespace, seconds)
             self._rests_until = self._clock() + (_SHARE - 1) * seconds
-        self._lines.keep(self._kind(pod, reasons), (self._clock(), line))
-        return line
+        self._causes.keep(self._kind(pod, reasons), (self._clock(), cause))
+        return cause
 
     def _kind(self, pod: Pod, reasons: str) -> Hashable:
         return pod.namespace, likeness_of(pod, self._state.snapshot), reasons
 
-    def _tell(self, pod: Pod, reasons: str, line: str) -> None:
+    def _tell(self, pod: Pod, reasons: str, cause: Cause) -> None:
         """Write the Event, unless the pod has got a node meanwhile, or was rejected for other reasons."""
         if self._told.has(pod, reasons):
-            self._told.keep(pod, reasons, line)
-            self._record(pod, Note(REASON, printable(text_of(pod, line or plain_line(reasons)))))
+            self._told.keep(pod, reasons, cause.line)
+            text = text_of(pod, cause.line or plain_line(reasons), cause.remedy)
+            self._record(pod, Note(REASON, printable(text)))
 
 
 def joined(reasons: Iterable[str]) -> str:
@@ -205,11 +220,12 @@ def plain_line(reasons: str) -> str:
     return f"no node has the devices that the pod needs: {reasons}"
 
 
-def text_of(pod: Pod, line: str) -> str:
+def text_of(pod: Pod, line: str, remedy: str = "") -> str:
     """The Event's text."""
-    return f"{line} (GET /explain/{pod} says more)"
+    remedy = f". What would help: {remedy}" if remedy else ""
+    return f"{line}{remedy} (kubectl dra explain {pod.name} -n {pod.namespace} says more)"
 
 
-def tasks(handle: Handle, headline: Headline, told: ToldPods) -> Sequence[BackgroundTask]:
+def tasks(handle: Handle, find_cause: FindCause, told: ToldPods) -> Sequence[BackgroundTask]:
     """The background task for unserved pods."""
-    return [Unserved(handle.state, handle.tell, handle.now, handle.clock, handle.faults, headline, told)]
+    return [Unserved(handle.state, handle.tell, handle.now, handle.clock, handle.faults, find_cause, told)]

@@ -11,13 +11,14 @@ from extender.cluster.writes.events import Note
 from extender.framework.rejected_pods import PATIENCE
 from extender.framework.wire import FilterArgs
 from extender.kube.resources import EVENTS
-from extender.plugins.requeue.unserved import KEPT, REASON, ToldPods, Unserved, text_of
+from extender.plugins.requeue.unserved import KEPT, REASON, Cause, ToldPods, Unserved, text_of
 from extender.tools.faults import Faults
 from tests.kit.clusters import Cluster, Object, claim, device_class, local_slice, node, parsed, pod, request, state_of
 
 NONE_FREE = "no free device for request gpu"
 NO_MATCH = "no device matches request gpu"
 POD = parsed(pod("p", "c"))
+MORE = "(kubectl dra explain p -n ns says more)"
 
 
 class Told:
@@ -28,6 +29,7 @@ class Told:
         self.notes: list[tuple[str, Note]] = []
         self.asked: list[str] = []
         self.line = ""
+        self.remedy = ""
         self.lines = ToldPods()
         self.meanwhile: Callable[[Pod], None] = lambda _: None
         self._seconds = seconds
@@ -44,11 +46,11 @@ class Told:
     def _seconds_now(self) -> float:
         return self.now.timestamp()
 
-    async def _found(self, of: Pod) -> str:
+    async def _found(self, of: Pod) -> Cause:
         self.asked.append(of.name)
         self.now += timedelta(seconds=self._seconds)
         self.meanwhile(of)
-        return self.line
+        return Cause(self.line, self.remedy)
 
     async def after(self, wait: timedelta) -> list[str]:
         self.now += wait
@@ -102,7 +104,7 @@ async def test_a_pod_that_had_a_node_and_lost_it_is_told_of_again() -> None:
 
 
 async def test_the_text_does_not_depend_on_how_many_nodes_say_what_and_in_which_order() -> None:
-    expected = f"no node has the devices that the pod needs: {NO_MATCH}; {NONE_FREE} (GET /explain/ns/p says more)"
+    expected = f"no node has the devices that the pod needs: {NO_MATCH}; {NONE_FREE} {MORE}"
     assert await told_text(NONE_FREE, NO_MATCH, NO_MATCH) == await told_text(NO_MATCH, NONE_FREE) == expected
 
 
@@ -142,11 +144,20 @@ async def test_the_event_has_the_first_line_of_the_explanation_and_tables_have_i
     told.line = "no device has model b200 (a100 4)"
     told.unserved.rejected(POD, [NO_MATCH])
     await told.after(PATIENCE)
-    assert told.notes[0][1].text == "no device has model b200 (a100 4) (GET /explain/ns/p says more)"
+    assert told.notes[0][1].text == f"no device has model b200 (a100 4) {MORE}"
     assert told.lines.line(POD, [NO_MATCH, NO_MATCH]) == told.line
     assert told.lines.line(POD, [NONE_FREE]) == ""
     told.unserved.forget(POD)
     assert told.lines.line(POD, [NO_MATCH]) == ""
+
+
+async def test_the_event_says_what_would_help() -> None:
+    told = Told()
+    told.line, told.remedy = "no device has model b200 (a100 4)", "ask for model a100"
+    told.unserved.rejected(POD, [NO_MATCH])
+    await told.after(PATIENCE)
+    assert told.notes[0][1].text == f"{told.line}. What would help: ask for model a100 {MORE}"
+    assert told.lines.line(POD, [NO_MATCH]) == told.line
 
 
 async def test_numbers_that_change_are_not_told_again() -> None:
@@ -217,8 +228,11 @@ async def test_event_table_and_explanation_begin_alike(monkeypatch: pytest.Monke
     await extender.service.background.tick()
     await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "write events"))
     line = "the only device is in use"
-    assert [event["note"] for event in (await cluster.api.list(EVENTS)).items] == [text_of(POD, line)]
+    notes = [event["note"] for event in (await cluster.api.list(EVENTS)).items]
     assert extender.overview.told.line(POD, result.unresolvable.counts()) == line
     explanation = await extender.explanations.of_pod(POD.key)
     assert not isinstance(explanation, str)
     assert explanation.summary == f"pod ns/p does not fit on node a: {line}"
+    remedy = explanation.proposals[0].order
+    assert remedy.startswith("delete pod ns/x ")
+    assert notes == [text_of(POD, line, remedy)]
