@@ -176,7 +176,7 @@ def make_extender(
     writer, decider, metrics = Writer(api, state, now=around.now), Decider(solver, state), Metrics(CollectorRegistry())
     reach = Reach(around.budget, around.controllers, around.simulation)
     negotiated = negotiated_claims(writer, decider, settings, reach, metrics.registry, off_loop)
-    tell = Recorder(api, writer.now, instance=socket.gethostname()).record
+    tell = Recorder(api, writer.now, instance=socket.gethostname(), has_claim=state.has_claim).record
     reports = Reports(DoubleAllocations(metrics.binds.clashed, tell), _waiting_times(metrics, writer.now), tell)
     negotiation, times = negotiated.negotiation, _bind_times(settings)
     binder = Binder(state, writer, solver, reports, plugins=(negotiation,), times=times, off_loop=off_loop)

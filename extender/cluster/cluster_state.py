@@ -168,6 +168,11 @@ class ClusterState:
         known = self.snapshot.pod(pod.uid)
         return not self.is_made_up(pod) if known is None else known.is_pending
 
+    def has_claim(self, uid: str) -> bool:
+        """Whether there is a claim of a uid that is not being deleted. Threads may ask."""
+        found = self.snapshot.claim(uid)
+        return found is not None and not found.claim.deleting
+
     async def passed(self, resource: Resource, at: int) -> None:
         """Wait until all changes of a kind up to a revision are known. The caller sets a deadline."""
         if self._seen[resource.kind] >= at:

@@ -123,6 +123,11 @@ class ApiError(Exception):
         """Whether a ResourceQuota has too little left for the object. The API server says so only in the message."""
         return self.status == 403 and "exceeded quota: " in self.message
 
+    @property
+    def is_of_ending_namespace(self) -> bool:
+        """Whether an object cannot be made because its namespace is gone, or ends, as only the message says."""
+        return self.is_missing or (self.status == 403 and "because it is being terminated" in self.message)
+
 
 class UnreachableError(ApiError):
     """No request was sent: no connection could be made, or slow writes of its namespace left it no turn."""

@@ -45,6 +45,9 @@ T = TypeVar("T")
 SEARCH_SECONDS: Final = 2.0
 """The longest search for the node of one claim, by the solver's clock."""
 
+_OVER_SECONDS: Final = 1.0
+"""A search that is cut finds the clock so long after its deadline."""
+
 
 def in_order(items: Collection[T], claim_of: Callable[[T], ClaimObject]) -> list[T]:
     """What concerns immediate claims, in the order in which the claims are allocated: the oldest first.
@@ -99,7 +102,8 @@ class ImmediateClaims:
         pod, claims = stand_in(claim.claim), self.binder.claims
         for each in self.binder.plugins:
             await each.before(pod, self.state.snapshot.nodes if names is None else names)
-        node = await self.off_loop(partial(best_node, pod, names, self.state.snapshot, self.decider))
+        is_wanted = partial(self.state.has_claim, claim.claim.uid)
+        node = await self.off_loop(partial(best_node, pod, names, self.state.snapshot, self.decider, is_wanted))
         there, until = replace(pod, node_name=node), claims.until()
         try:
             await claims.allocate(there, await claims.plan(there, until, self.off_loop), until)
@@ -116,7 +120,9 @@ class ImmediateClaims:
         await self.binder.claims.check(claim, stand_in(claim.claim))
 
 
-def best_node(pod: Pod, names: Sequence[str] | None, snapshot: Snapshot, decider: Decider) -> str:
+def best_node(
+    pod: Pod, names: Sequence[str] | None, snapshot: Snapshot, decider: Decider, is_wanted: Callable[[], bool]
+) -> str:
     """The node with the highest score of those that have the devices; of equal nodes, the first by name.
 
     Cordoned nodes are passed over: no pod could use the devices there.
@@ -126,6 +132,7 @@ def best_node(pod: Pod, names: Sequence[str] | None, snapshot: Snapshot, decider
         names: the nodes; None: all.
         snapshot: the cluster that the decider follows.
         decider: remembers what was decided.
+        is_wanted: whether the claim is still there; if not, the search ends.
 
     Raises:
         BindError: there is none; the text has the reasons, counted.
@@ -138,7 +145,8 @@ def best_node(pod: Pod, names: Sequence[str] | None, snapshot: Snapshot, decider
         raise BindError("there is no node that is not cordoned")
     decider.follow(snapshot)
     try:
-        result = filter_nodes(pod, asked, snapshot, solver.within(until), decider=decider, bounds=Bounds(until))
+        by = _while(is_wanted, solver.within(until))
+        result = filter_nodes(pod, asked, snapshot, by, decider=decider, bounds=Bounds(until))
     except TimeoutError as error:
         raise BindError("out of time: the nodes were still looked at") from error
     if not result.passed:
@@ -146,6 +154,15 @@ def best_node(pod: Pod, names: Sequence[str] | None, snapshot: Snapshot, decider
         raise BindError(", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())))
     scores = score_nodes(result.passed, result.merits, solver.policy)
     return max(zip(scores, result.passed, strict=True), key=lambda each: each[0])[1]
+
+
+def _while(is_wanted: Callable[[], bool], solver: Solver) -> Solver:
+    """The solver for one search, whose time is over once the claim is gone."""
+
+    def clock() -> float:
+        return solver.clock() if is_wanted() else solver.until + _OVER_SECONDS
+
+    return replace(solver, clock=clock)
 
 
 IMMEDIATE_CLAIMS: Final = ObjectKey("kube-system", "dra-extender-immediate-claims")

@@ -1,6 +1,7 @@
 """Events on pods and claims, which ``kubectl describe`` shows. A repeated Event is counted, not written again.
 
-Nothing depends on an Event: one that can't be written is logged and dropped.
+Nothing depends on an Event: one that can't be written is logged and dropped. Those on claims that are gone, and those
+of a namespace that ends, are dropped before they are written.
 """
 
 import asyncio
@@ -97,14 +98,22 @@ class Recorder:
         api: the API server.
         now: the time.
         instance: name of this replica.
+        has_claim: whether there is still a claim of a uid.
     """
 
     def __init__(
-        self, api: Api, now: Callable[[], datetime], *, instance: str, rates: EventRates = EventRates()
+        self,
+        api: Api,
+        now: Callable[[], datetime],
+        *,
+        instance: str,
+        has_claim: Callable[[str], bool],
+        rates: EventRates = EventRates(),
     ) -> None:
         self._api = api
         self._now = now
         self._instance = instance
+        self._has_claim = has_claim
         self._rates = rates
         self._told = FairMemory[_Told](rates.kept)
         self._waiting = Backlog[str](self._is_due)
@@ -137,9 +146,9 @@ class Recorder:
         return may
 
     def _is_due(self, key: str) -> bool:
-        """Whether an Event is to be written, and is not forgotten meanwhile."""
+        """Whether an Event is to be written, is not forgotten meanwhile, and its claim is still there."""
         told = self._told.get(key)
-        return told is not None and told.is_due
+        return told is not None and told.is_due and (not told.note.of_claim or self._has_claim(told.pod.uid))
 
     async def _write_all(self) -> None:
         """Write what waits, in turns of the namespaces."""
@@ -161,7 +170,14 @@ class Recorder:
             await self._write(told)
         except (ApiError, OutcomeUnknownError) as error:
             _log.warning("event not written", pod=str(told.pod), reason=told.note.reason, error=str(error))
+            if isinstance(error, ApiError) and error.is_of_ending_namespace:
+                self._drop(told.pod.namespace)
         await asyncio.sleep(self._rates.pause)
+
+    def _drop(self, namespace: str) -> None:
+        """Write none of the Events of a namespace that wait: each write would be refused, and take its time."""
+        for _, told in self._told.of_namespace(namespace):
+            told.is_due = False
 
     async def _write(self, told: _Told) -> None:
         if told.name:

@@ -27,7 +27,10 @@ class Scene:
     def __init__(self, rates: EventRates = USUAL) -> None:
         self.api = memory_api()
         self.transport = Transport(self.api)
-        self.recorder = Recorder(self.transport, self.now, instance="host-1", rates=rates)
+        self.claims: set[str] = set()
+        self.recorder = Recorder(
+            self.transport, self.now, instance="host-1", has_claim=lambda uid: uid in self.claims, rates=rates
+        )
 
     @staticmethod
     def now() -> datetime:
@@ -165,6 +168,34 @@ async def test_namespaces_take_turns_at_the_writes() -> None:
     await virtualtime.elapse(5)
     written = [each["metadata"]["namespace"] for each in (await scene.api.list(EVENTS)).items]
     assert sorted(written) == ["busy"] * 3 + ["quiet"] * 2
+
+
+GONE = ApiError(404, "NotFound", 'namespaces "ending" not found')
+ENDING = ApiError(403, "Forbidden", "unable to create new content in namespace ending because it is being terminated")
+
+
+@pytest.mark.parametrize("refusal", [GONE, ENDING])
+@in_virtual_time
+async def test_of_a_namespace_that_ends_one_event_is_tried_and_no_other_one(refusal: ApiError) -> None:
+    scene = Scene(EventRates(pause=1))
+    scene.transport.script(CREATE, Fault(refused=refusal))
+    for each in (*pods_of("ending", 100), *pods_of("other", 2)):
+        scene.recorder.record(each, CLASH)
+    await virtualtime.elapse(200)
+    assert len(scene.transport.calls) == 3
+    assert {each["metadata"]["namespace"] for each in (await scene.api.list(EVENTS)).items} == {"other"}
+
+
+@in_virtual_time
+async def test_no_event_is_written_on_a_claim_that_was_deleted_while_the_event_waited() -> None:
+    scene = Scene(EventRates(pause=1))
+    scene.claims = {"uid-p", "uid-q"}
+    note = Note("ClaimNotAllocated", printable("no device"), of_claim=True)
+    scene.recorder.record(P, note)
+    scene.recorder.record(Q, note)
+    scene.claims.discard("uid-q")
+    await virtualtime.elapse(10)
+    assert [each["regarding"]["name"] for each in (await scene.api.list(EVENTS)).items] == ["p"]
 
 
 def test_the_text_of_others_is_printable_in_an_event() -> None:

@@ -5,18 +5,22 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.objects.claims import ClaimObject, parse_claim_object, priority_of
+from extender.framework.bind_errors import BindError
+from extender.framework.decisions.evaluate import Decider
 from extender.framework.leased_work import MOST_LONG, PIECE_SECONDS
+from extender.framework.pods.stand_in import stand_in
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.plugins.immediate_claims import MOST_CLAIMS, in_order
+from extender.plugins.immediate_claims import MOST_CLAIMS, best_node, in_order
 from tests.extender.plugins.immediate_claims.test_immediate_claims import ROOM, Scene, immediate
 from tests.kit import virtualtime
 from tests.kit.binders import devices_of
-from tests.kit.clusters import Object, request
+from tests.kit.clusters import Object, request, solver, state_of
 from tests.kit.virtualtime import in_virtual_time
 
 T = TypeVar("T")
@@ -128,3 +132,23 @@ async def test_many_hopeless_claims_of_one_namespace_are_all_tried_and_take_no_p
     await scene.api.create(CLAIMS, of_namespace("b", immediate("mine"))[0])
     await scene.until_allocated("b", "mine", within=1.0)
     assert tried >= len(hopeless)
+
+
+DIGITS = "[0,1,2,3,4,5,6,7,8,9]"
+SLOW = request(selectors=[f"{DIGITS}.all(a, {DIGITS}.all(b, {DIGITS}.all(c, {DIGITS}.all(d, a + b >= 0)))) && false"])
+
+
+def test_the_search_for_a_claim_that_is_deleted_meanwhile_ends_at_its_next_look_at_the_clock() -> None:
+    """A search may take two seconds in a fifth of the interpreter: ten seconds for nobody."""
+    state = state_of((*ROOM, immediate("c", SLOW)))
+    (found,) = state.snapshot.claims.values()
+    looks = 0
+
+    def is_wanted() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks < 5
+
+    with pytest.raises(BindError, match="out of time"):
+        best_node(stand_in(found.claim), None, state.snapshot, Decider(solver(), state), is_wanted)
+    assert looks < 10
