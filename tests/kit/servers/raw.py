@@ -153,7 +153,8 @@ class RawApiServer:
     def _tell(self, kind: _Kind, line: bytes) -> None:
         kind.told.append((self.revision, line))
         for watcher in kind.watchers:
-            watcher.write(_chunk(line))
+            if not watcher.is_closing():  # else its client has left, and is not discarded yet
+                watcher.write(_chunk(line))
 
     # --- HTTP -----------------------------------------------------------------------------------------------
 
