@@ -330,7 +330,7 @@ class _FileReader:
             self._note(number, _name(obj) or f"document {number}", [_no_text("kind", kind)])
             return
         if not isinstance(version, str) or not version:
-            self._note(number, _subject(kind, obj, number), [_no_text("apiVersion", version)])
+            self._note(number, _subject(kind, obj, number), [_no_version(kind, version)])
             return
         resource = _resource(obj)
         if resource is None:
@@ -408,6 +408,16 @@ def _unwritable(value: object, path: str = "") -> Iterator[Problem]:
 def _no_text(field: str, value: object) -> Problem:
     """The problem of a field that should be a text and is not, or is empty."""
     return Problem(field, "is required" if value is None or value == "" else f"{shown(value)} is not a string")
+
+
+def _no_version(kind: str, value: object) -> Problem:
+    """The problem of an ``apiVersion`` that is no text; it names the version of a kind that is used."""
+    problem, resource = _no_text("apiVersion", value), LOADED.get(kind)
+    return (
+        problem
+        if resource is None
+        else replace(problem, message=f"{problem.message}: {kind} is of {resource.api_versions()[0]}")
+    )
 
 
 def _expanded(document: object) -> Iterator[object]:

@@ -4,14 +4,14 @@ Source: validatePodGroup of kube-scheduler 1.37. A group without a priority is o
 schedulers alone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from extender.cluster.objects.pod_groups import NEVER, PodGroup
 from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import DEFAULT_SCHEDULER
+from extender.planning.kube_scheduler import DEFAULT_SCHEDULER, no_attempt
 
 _POLICY: Final[Mapping[bool, str]] = {True: "PreemptLowerPriority", False: NEVER}
 
@@ -30,6 +30,31 @@ def contradiction(key: GangKey, snapshot: Snapshot) -> str:
     waiting = sorted((pod for pod in pods if pod.is_pending), key=lambda pod: pod.name)
     why = next(_contradictions(group, waiting), "")
     return f"kube-scheduler tries no pod of PodGroup {group.name}: {why}" if why else ""
+
+
+class Attempts:
+    """Which pods of one cluster a scheduler of ours tries. Each PodGroup is compared with its pods once.
+
+    Args:
+        snapshot: the cluster.
+        schedulers: names of the schedulers that call the extender; empty: not known, so that any scheduler may be one.
+    """
+
+    def __init__(self, snapshot: Snapshot, schedulers: Collection[str]) -> None:
+        self._snapshot = snapshot
+        self._schedulers = schedulers
+        self._groups: dict[GangKey, str] = {}
+
+    def hindrance(self, pod: Pod) -> str:
+        """Why no scheduler of ours tries a pod without a node, whatever its nodes have; empty if one does."""
+        return no_attempt(pod, self._schedulers) or self._of_group(pod.gang_key)
+
+    def _of_group(self, key: GangKey | None) -> str:
+        if key is None or not key.is_pod_group:
+            return ""
+        if key not in self._groups:
+            self._groups[key] = contradiction(key, self._snapshot)
+        return self._groups[key]
 
 
 def _contradictions(group: PodGroup, waiting: Sequence[Pod]) -> Iterator[str]:

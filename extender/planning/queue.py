@@ -13,8 +13,9 @@ from extender.framework.decisions.evaluate import signature_of
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import Blocked
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
+from extender.planning.kube_scheduler import SchedulerChecks
 from extender.planning.planner import Queued, as_planned
+from extender.planning.pod_group_rules import Attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,10 @@ def waiting_pods(
     pending = sorted((pod for pod in snapshot.pods.values() if pod.is_pending and pod.needs_devices), key=_turn)
     users = Counter(key for pod in snapshot.pods.values() for key in claim_keys(pod))
     queue: list[Queued] = []
+    attempts = Attempts(snapshot, schedulers)
     kinds = _Kinds(SchedulerChecks(snapshot), any(pod.conditions.anti_affinity for pod in pending))
     for each in pending:
-        if no_attempt(each, schedulers):
+        if attempts.hindrance(each):
             continue
         pod, snapshot = as_planned(each, snapshot)
         queue.append(Queued(pod, _key(pod, snapshot, users, solver, kinds)))

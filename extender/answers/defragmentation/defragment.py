@@ -34,6 +34,7 @@ from extender.kube.api import ObjectKey
 from extender.planning.changes import Fork, ProposedChange, Suggestion
 from extender.planning.kube_scheduler import not_modeled, rejection
 from extender.planning.planner import Planner
+from extender.planning.pod_group_rules import Attempts
 from extender.planning.queue import PendingShape, shapes_of, waiting_pods
 
 
@@ -129,7 +130,7 @@ def defragment(
     settled = planner.settled(queue, snapshot, names)
     left = tuple(each for each in queue if each.pod.uid not in settled.nodes)
     shapes = [shape for shape in shapes_of(left) if only is None or any(pod.key == only for pod in shape.pods)]
-    mobility = Mobility(settled.snapshot, running, names, planner, schedulers)
+    mobility = Mobility(settled.snapshot, running, names, planner, Attempts(snapshot, schedulers))
     search = MoveSearch.of(mobility, MoveTrials(settled.snapshot, left, names, planner), bounds.moves)
     found: list[ShapeAdvice] = []
     for number, shape in enumerate(shapes):

@@ -1,6 +1,6 @@
 """Which pods can move to another node, and what protects the others: budgets and quotas, for example."""
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from immutables import Map
@@ -12,8 +12,9 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
+from extender.planning.kube_scheduler import SchedulerChecks
 from extender.planning.planner import TIED, Planner, unbound
+from extender.planning.pod_group_rules import Attempts
 from extender.plugins.preemption.evictions import budgets_covering
 
 
@@ -26,14 +27,14 @@ class Mobility:
         running: the pods that are bound there and hold devices.
         names: all nodes.
         planner: asks where a pod can go.
-        schedulers: names of the schedulers that call the extender; empty: not known.
+        attempts: which pods a scheduler of ours tries.
     """
 
     snapshot: Snapshot
     running: Sequence[Pod]
     names: Sequence[str]
     planner: Planner
-    schedulers: Collection[str]
+    attempts: Attempts
     _protections: dict[str, str] = field(default_factory=dict)
     _takers: dict[Hashable, frozenset[str]] = field(default_factory=dict)
 
@@ -82,7 +83,7 @@ class Mobility:
         for key in budgets_covering(pod, self.snapshot):
             if allowed[key].allowed <= 0:
                 yield f"PodDisruptionBudget {key} allows no eviction"
-        if reason := no_attempt(pod, self.schedulers):
+        if reason := self.attempts.hindrance(pod):
             yield reason
 
     def _sharing(self, pod: Pod) -> Iterator[str]:

@@ -42,7 +42,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.planning.changes import Suggest
 from extender.planning.kube_scheduler import SchedulerChecks, no_attempt, not_marked, not_modeled
-from extender.planning.pod_group_rules import contradiction
+from extender.planning.pod_group_rules import Attempts
 
 
 def _no_pause() -> None:
@@ -182,10 +182,8 @@ class Explainer:
 
     def _no_try(self, pod: Pod) -> Explanation | None:
         """The explanation of a pod that no scheduler of ours asks about, whatever its nodes have."""
-        if hindrance := no_attempt(pod, self.schedulers):
+        if hindrance := Attempts(self.snapshot, self.schedulers).hindrance(pod):
             return _blocked(pod, hindrance)
-        if pod.gang_key is not None and (why := contradiction(pod.gang_key, self.snapshot)):
-            return _blocked(pod, why)
         not_asked = self._not_asked(pod)
         return _blocked(pod, not_asked, _MARKED_AGAIN) if not_asked else None
 

@@ -33,8 +33,9 @@ from extender.cluster.whole_pods import ListedPods
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.extended_resources.requests import request_nouns, request_words
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import SchedulerChecks, no_attempt, not_modeled
+from extender.planning.kube_scheduler import SchedulerChecks, not_modeled
 from extender.planning.planner import LateError, Planner, Queued, Turns, as_planned
+from extender.planning.pod_group_rules import Attempts
 from extender.planning.queue import waiting_pods
 from extender.planning.templates.catalog import Catalog, Supply
 from extender.tools.fairness.places import Place, Places
@@ -54,11 +55,13 @@ class _Round:
     Attributes:
         queue: in the order of the turns.
         end: the cluster then.
+        untried: the pods that no scheduler of ours tries, by uid, with the reason.
     """
 
     queue: tuple[Queued, ...]
     end: Turns
     checks: SchedulerChecks
+    untried: Mapping[str, tuple[Pod, Fate | None]]
     waiting: dict[Hashable, Fate] = field(default_factory=dict)
 
     @property
@@ -150,22 +153,24 @@ class Answering:
         )
 
     def _round(self, snapshot: Snapshot) -> _Round:
+        untried = dict(_untried(snapshot, Attempts(snapshot, self.schedulers)))
         snapshot, queue = waiting_pods(snapshot, self.solver, self.schedulers)
         try:
             end = Planner.remembering(self.solver).long_turns(queue, snapshot, sorted(snapshot.nodes))
         except LateError as late:
             end = late.so_far
-        return _Round(queue, end, SchedulerChecks(end.snapshot))
+        return _Round(queue, end, SchedulerChecks(end.snapshot), untried)
 
     def _pods(self, today: _Round, then: _Round, fork: Fork) -> Iterator[PodAnswer]:
-        before = {each.pod.uid: today.fate(each) for each in today.queue}
+        queued = {each.pod.uid: today.fate(each) for each in today.queue}
+        before = queued | {uid: fate for uid, (_, fate) in today.untried.items()}
         new, edited = set(fork.new), set(fork.edited)
+        named = new | edited | {each.pod.key for each in fork.leaving}
         leaving = {each.pod.uid: each for each in fork.leaving}
         for uid, each in leaving.items():
             before[uid] = Fate(each.pod.node_name, devices_of(each.pod, today.end.snapshot))
         fates = {each.pod.uid: (each.pod, then.fate(each)) for each in then.queue}
-        for pod in self._untried(fork):
-            fates[pod.uid] = (pod, Fate(reasons=((no_attempt(pod, self.schedulers), 0),)))
+        fates |= {uid: each for uid, each in then.untried.items() if each[0].key in named or uid in queued}
         found = []
         for uid, (pod, fate) in fates.items():
             left = leaving.get(uid)
@@ -174,13 +179,6 @@ class Answering:
             is_edited, was = pod.key in edited, None if origin is WaitReason.NEW else before.get(uid, Fate())
             found.append(PodAnswer(str(pod), origin, pod.priority, is_edited, was, fate, caution))
         yield from sorted(found, key=_turn)
-
-    def _untried(self, fork: Fork) -> Iterator[Pod]:
-        """The pods that the question is about, and that no scheduler of ours tries."""
-        for key in (*fork.edited, *(each.pod.key for each in fork.leaving)):
-            pod = fork.snapshot.pods[key]
-            if no_attempt(pod, self.schedulers):
-                yield pod
 
     def _with_evictions(self, found: list[PodAnswer], then: _Round) -> tuple[list[PodAnswer], tuple[str, ...]]:
         """The pods, with who would be evicted for those that wait; and those for which nobody looked."""
@@ -206,6 +204,13 @@ class Answering:
         rejected = then.checks.rejections(pod)
         nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in rejected]
         return preemption_of(pod, nodes, snapshot, self.solver)
+
+
+def _untried(snapshot: Snapshot, attempts: Attempts) -> Iterator[tuple[str, tuple[Pod, Fate | None]]]:
+    """The pending pods with devices that no scheduler of ours tries, by uid."""
+    for pod in snapshot.pods.values():
+        if pod.is_pending and pod.needs_devices and (why := attempts.hindrance(pod)):
+            yield pod.uid, (pod, Fate(reasons=((why, 0),)))
 
 
 def _preempts(pod: Pod, snapshot: Snapshot) -> bool:

@@ -47,8 +47,9 @@ from extender.framework.likeness import likeness_of_resources
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources.special_claim import class_serving
 from extender.planning.device_counts import least_devices, stranded_devices, typical_devices
-from extender.planning.kube_scheduler import no_attempt, not_modeled_on_new_nodes
+from extender.planning.kube_scheduler import not_modeled_on_new_nodes
 from extender.planning.planner import Planner
+from extender.planning.pod_group_rules import Attempts
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"
@@ -209,11 +210,12 @@ class Estimate:
     def _sorted(self, pods: Iterable[PendingPod]) -> dict[PodShape, list[Pod]]:
         """The pods by shape, the largest first; their claims are made if they are not there yet."""
         wanted: list[Wanted] = []
+        attempts = Attempts(self._snapshot, ())
         for each in sorted(pods, key=lambda pending: -pending.pod.priority):
             if each.pod.uid in self._blocked:
                 continue
-            # A gated pod is no demand: a new node would stay empty until the gate is removed.
-            if hindrance := no_attempt(each.pod, ()):
+            # A pod that nobody tries is no demand: a new node would stay empty until its gate is removed, for example.
+            if hindrance := attempts.hindrance(each.pod):
                 self._blocked[each.pod.uid] = hindrance
                 continue
             block = partial(self._blocked.__setitem__, each.pod.uid)

@@ -20,7 +20,8 @@ from extender.framework.pod_and_claim_states import PodState, state_of_pod
 from extender.kube.api import ObjectKey, RawObject, key_of
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS, RESOURCES
-from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
+from extender.planning.kube_scheduler import SchedulerChecks
+from extender.planning.pod_group_rules import Attempts
 from extender.planning.templates.catalog import read_catalog
 
 _HOST = "http://127.0.0.1:8888"
@@ -83,10 +84,11 @@ class ComputedService:
 
     async def _judge(self, pods: Mapping[ObjectKey, RawObject]) -> None:
         """Ask filter about the pending pods: the decision log has the answers then."""
-        snapshot, schedulers = self._state.snapshot, self._settings.scheduling.scheduler_names
+        snapshot = self._state.snapshot
+        attempts = Attempts(snapshot, self._settings.scheduling.scheduler_names)
         checks = SchedulerChecks(snapshot)
         for key, pod in snapshot.pods.items():
-            if state_of_pod(pod) is PodState.PENDING and not no_attempt(pod, schedulers):
+            if state_of_pod(pod) is PodState.PENDING and not attempts.hindrance(pod):
                 rejected = checks.rejections(pod)  # a scheduler does not ask about these
                 nodes = [name for name in snapshot.nodes if name not in rejected]
                 body = orjson.dumps({"Pod": pods[key], "NodeNames": nodes})

@@ -36,7 +36,7 @@ from extender.faces.simulation.cluster import Cluster
 from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import RESOURCES
-from extender.planning.kube_scheduler import no_attempt
+from extender.planning.pod_group_rules import Attempts
 from extender.tools.logs import log_quietly
 from extender.tools.table import TextTable
 
@@ -119,7 +119,7 @@ def _key(pod: str, snapshot: Snapshot, settings: Settings) -> ObjectKey:
         fail(unknown_pod(key, snapshot.pods))
     if not found.is_pending:
         fail(f"pod {key} is not pending: " + (f"its node is {found.node_name}" if found.node_name else "it has ended"))
-    if reason := no_attempt(found, settings.scheduling.scheduler_names):
+    if reason := Attempts(snapshot, settings.scheduling.scheduler_names).hindrance(found):
         fail(f"pod {key}: {reason}")
     return key
 

@@ -17,7 +17,7 @@ import structlog
 from allocator.tools import JSON
 from extender.answers.observe.fleet import Fleet
 from extender.answers.observe.overview import Overview
-from extender.answers.observe.tables.pods import WaitingReasons, pod_item
+from extender.answers.observe.tables.pods import WaitingReasons, pod_item, waiting_reasons
 from extender.answers.observe.tables.service import decision_item
 from extender.cluster.kinds import Topic
 from extender.cluster.snapshot import Snapshot
@@ -83,7 +83,6 @@ class Feed:
         self._overview = overview
         self._fleet = fleet
         self._is_stopping = is_stopping
-        self._waiting = WaitingReasons(overview.decision_log.latest, overview.schedulers, overview.told.line)
         self._messages: deque[_Message] = deque()
         self._number = first
         self._version = self._decision = 0
@@ -190,18 +189,19 @@ class Feed:
             found["pools"] = [{"driver": each.driver, "pool": each.pool} for each in pools]
             found.update(self._fleet.document(snapshot, pools))
         if pods:
-            found["pods"] = [self._pod(key, snapshot) for key in pods]
+            waiting = waiting_reasons(self._overview, snapshot)
+            found["pods"] = [self._pod(key, snapshot, waiting) for key in pods]
         if decisions:
             found["decisions"] = [dict(decision_item(each)) for each in decisions[:_MOST_DECISIONS]]
             found["skipped"] = max(0, len(decisions) - _MOST_DECISIONS)
         return found
 
-    def _pod(self, key: ObjectKey, snapshot: Snapshot) -> JSON:
+    def _pod(self, key: ObjectKey, snapshot: Snapshot, waiting: WaitingReasons) -> JSON:
         """The row of a pod; only its name if it is gone, or needs no devices."""
         pod = snapshot.pods.get(key)
         if pod is None:
             return {"namespace": key.namespace, "pod": key.name}
-        return dict(pod_item(pod, snapshot, self._waiting, self._overview.now()))
+        return dict(pod_item(pod, snapshot, waiting, self._overview.now()))
 
     def _keep(self, message: _Message) -> None:
         self._messages.append(message)

@@ -33,7 +33,7 @@ from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import NODES, PODS
 from extender.lab.cluster import EmbeddedCluster
 from extender.planning.kube_scheduler import FirstNode, NodeChoice, no_attempt
-from extender.planning.pod_group_rules import contradiction
+from extender.planning.pod_group_rules import Attempts
 from extender.plugins.immediate_claims import ImmediateClaims, in_order
 from extender.plugins.pinned_claims import is_pinned, lacks_some
 from extender.tools.faults import RefusedError
@@ -200,11 +200,12 @@ async def schedule(
     pending = list(takewhile(lambda pod: pod.key != before, sorted(unserved, key=_turn)))
     choice = choice or FirstNode(snapshot)
     nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
+    attempts = Attempts(snapshot, schedulers)  # as the cluster was before the first pod was placed
     placed: list[Placement] = []
     for pod in pending:
         faults: list[str] = []
         with service.faults.of(f"pod {pod}", faults.append):
-            if reason := _hindrance(pod, schedulers, snapshot):
+            if reason := no_attempt(pod, schedulers) if pod.node_name else attempts.hindrance(pod):
                 placed.append(Placement(str(pod), reason=reason, waits_for=PendingReason.NO_ATTEMPT))
             elif pod.node_name:
                 placed.append(await _serve(extender, cluster, pod))
@@ -213,12 +214,6 @@ async def schedule(
         placed += [Placement(str(pod), reason=fault) for fault in faults]
         progress(len(placed), len(pending))
     return Placements(placed)
-
-
-def _hindrance(pod: Pod, schedulers: Collection[str], snapshot: Snapshot) -> str:
-    """Why kube-scheduler does not try a pod; ``snapshot``: the cluster before the first pod was placed."""
-    key = None if pod.node_name else pod.gang_key
-    return no_attempt(pod, schedulers) or ("" if key is None else contradiction(key, snapshot))
 
 
 async def _allocate_immediate(immediate: ImmediateClaims, cluster: EmbeddedCluster) -> None:

@@ -295,7 +295,10 @@ def _parametrized(
             near = nearest(str(ref.get("name")), [other.name for of, other in others.named if of in kinds])
             changes.lose(path, f"{_told(ref)} is not among the files{did_you_mean(near)}")
             return {}, {}
-    changes.become(path, f"the annotation {PARAMETERS_REF} of the claim")
+    annotation = f"the annotation {PARAMETERS_REF} of the claim"
+    changes.become(
+        path, f"the requests for the cores of {_told(ref)}, or {annotation}" if is_config_map else annotation
+    )
     return {}, {PARAMETERS_REF: jsontext.dumps(ref)}
 
 

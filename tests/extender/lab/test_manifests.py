@@ -89,12 +89,12 @@ def test_selectors_are_checked_by_what_is_handed_in(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("kind: Pod\nmetadata: {name: p}", "Pod p: apiVersion: is required"),
+        ("kind: Pod\nmetadata: {name: p}", "Pod p: apiVersion: is required: Pod is of v1"),
         ("apiVersion: v1", "document 1: kind: is required"),
         ("apiVersion: v1\nkind: ''", "document 1: kind: is required"),
         ("apiVersion: v1\nkind: 5", "document 1: kind: 5 is not a string"),
         ("apiVersion: v1\nkind: 5\nmetadata: {name: p}", "p: kind: 5 is not a string"),
-        ("apiVersion: [v1]\nkind: Pod\nmetadata: {name: p}", 'Pod p: apiVersion: ["v1"] is not a string'),
+        ("apiVersion: [v1]\nkind: Pod\nmetadata: {name: p}", 'Pod p: apiVersion: ["v1"] is not a string: Pod is of v1'),
         ("apiVersion: v1\nkind: Pod", "Pod of document 1: metadata.name: is required"),
         ("apiVersion: v1\nkind: Pod\nmetadata: x", 'Pod of document 1: metadata: "x" is not an object'),
         (

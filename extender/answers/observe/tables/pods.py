@@ -1,6 +1,6 @@
 """The table of pods with devices: what each asks for, and why it waits."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -8,13 +8,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from allocator import AllocationMode, ClaimSpec, ClaimTemplate, DeviceRequest, Quantity
+from extender.answers.observe.overview import Overview
 from extender.cluster.objects.extended_resources import asked
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decision_log import DecisionEntry
 from extender.framework.pod_and_claim_states import PodState, state_of_pod
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import no_attempt
+from extender.planning.pod_group_rules import Attempts
 from extender.tools.table import Item, Row, TableView, counted, duration, matches
 
 CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"age": duration}
@@ -27,23 +28,27 @@ def _no_line(_pod: Pod, _reasons: Iterable[str]) -> str:
     return ""
 
 
+def _is_tried(_pod: Pod) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingReasons:
     """Why pods wait.
 
     Attributes:
         latest: the latest decision about the pod with a uid; None if there is none.
-        schedulers: names of the schedulers that call the extender; empty: not known.
+        hindrance: why no scheduler of ours tries a pod; empty if one does (`Attempts.hindrance`).
         line: what a pod was told when it was rejected for some reasons; empty: nothing.
     """
 
     latest: Callable[[str], DecisionEntry | None]
-    schedulers: Sequence[str] = ()
+    hindrance: Callable[[Pod], str] = _is_tried
     line: Callable[[Pod, Iterable[str]], str] = _no_line
 
     def reason(self, pod: Pod) -> str:
         """Why a pending pod waits."""
-        if reason := no_attempt(pod, self.schedulers):
+        if reason := self.hindrance(pod):
             return reason
         found = self.latest(pod.uid)
         if found is None:
@@ -53,6 +58,12 @@ class WaitingReasons:
         if found.passed:
             return f"its devices fit on {found.passed} node{'s' if found.passed > 1 else ''}"
         return self.line(pod, found.rejected) or counted(found.rejected)
+
+
+def waiting_reasons(overview: Overview, snapshot: Snapshot) -> WaitingReasons:
+    """Why pods of a snapshot of a running service wait."""
+    attempts = Attempts(snapshot, overview.schedulers)
+    return WaitingReasons(overview.decision_log.latest, attempts.hindrance, overview.told.line)
 
 
 def pods(

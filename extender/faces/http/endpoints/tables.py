@@ -23,7 +23,7 @@ from extender.answers.observe.problems import problems
 from extender.answers.observe.scheduler_settings import SCHEDULER
 from extender.answers.observe.tables.claims import claims
 from extender.answers.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices, pools
-from extender.answers.observe.tables.pods import WaitingReasons, pods
+from extender.answers.observe.tables.pods import pods, waiting_reasons
 from extender.answers.observe.tables.resources import By, resources
 from extender.answers.observe.tables.service import decisions, kinds
 from extender.cluster.snapshot import Snapshot
@@ -409,7 +409,7 @@ _PODS: Final = Table(
     Pods,
     lambda overview, query: pods(
         overview.state.snapshot,
-        WaitingReasons(overview.decision_log.latest, overview.schedulers, overview.told.line),
+        waiting_reasons(overview, overview.state.snapshot),
         overview.now(),
         namespace=query.namespace,
         state=text_of(query.state),

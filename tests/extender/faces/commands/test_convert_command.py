@@ -314,9 +314,12 @@ def test_validate_names_the_resource_that_stands_for_a_class(tmp_path: Path) -> 
 
 def test_validate_names_the_counterpart_of_each_old_field(tmp_path: Path) -> None:
     spec = {"resourceClassName": "gpu", "allocationMode": "Immediate", "parametersRef": PARAMETERS}
+    cores = old("ResourceClaim", "cores", "v1", spec={"parametersRef": {"kind": "ConfigMap", "name": "cores"}})
     claim = old("ResourceClaim", "c", "v1", spec={**spec, "controller": "x"}, status={"deallocationRequested": True})
     suitable = api_object("DeviceClass", "d", spec={"suitableNodes": {}})
-    found = refusals(tmp_path, ACME, claim, suitable, consumer(source=FROM_TEMPLATE), old("PodScheduling", "c"), WANTED)
+    found = refusals(
+        tmp_path, ACME, claim, suitable, consumer(source=FROM_TEMPLATE), old("PodScheduling", "c"), WANTED, cores
+    )
     assert [each.removesuffix(" today; dra-extender convert writes it") for each in found] == [
         "ResourceClass acme-gpu: kind: is DeviceClass of resource.k8s.io/v1",
         "ResourceClass acme-gpu: driverName: is metadata.annotations[dra-extender.dev/controller]",
@@ -341,6 +344,10 @@ def test_validate_names_the_counterpart_of_each_old_field(tmp_path: Path) -> Non
         "PodScheduling c: apiVersion: is dra-extender.dev/v1alpha1",
         "PodScheduling c: kind: is PodSchedulingContext",
         "ResourceClaimParameters generated-2: kind: is a part of the claims that name it",
+        (
+            "ResourceClaim cores: spec.parametersRef: is the requests for the cores of ConfigMap cores, or the "
+            "annotation dra-extender.dev/parameters-ref of the claim"
+        ),
     ]
 
 
