@@ -23,7 +23,7 @@ import uvloop
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import connect
-from extender.faces.serving.memory import sparing_survivors
+from extender.faces.serving.memory import sparing_survivors, undisturbed_start
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import HttpRequest
@@ -149,6 +149,7 @@ async def _client(kubeconfig: Path, *, steady: bool) -> Figures:
     started, cpu = time.perf_counter(), time.process_time()
     async with connect(origin, random=random.random) as cluster:
         following = asyncio.create_task(cluster.run(state))
+        undisturbed = asyncio.create_task(undisturbed_start(lambda: not state.not_ready))
         await _ready(state, following)
         synced, used, sync_pause = time.perf_counter() - started, time.process_time() - cpu, pauses.take()
         started = time.perf_counter()
@@ -157,9 +158,10 @@ async def _client(kubeconfig: Path, *, steady: bool) -> Figures:
         await _ready(state, following)
         relisted, relist_pause = time.perf_counter() - started, pauses.take()
         share = await _live(origin, state) if steady else 0.0
-        for task in (following, watching):
+        tasks = following, watching, undisturbed
+        for task in tasks:
             task.cancel()
-        await asyncio.wait([following, watching])
+        await asyncio.wait(tasks)
     return Figures(synced, used, sync_pause, relisted, relist_pause, resident_peak(), share)
 
 

@@ -23,7 +23,8 @@ from extender.faces.commands.reading import EXPLAINED, settings_of, settings_on
 from extender.faces.commands.remote import Remote, RemoteError, RemoteOptions, document
 from extender.kube.api import ApiError, ConnectError, ObjectKey, OutcomeUnknownError, RawObject, key_of
 from extender.kube.connection.connection import ApiConnection, open_connection
-from extender.kube.connection.credentials import Origin, choose, find_origin
+from extender.kube.connection.credentials import Origin, find_origin
+from extender.kube.connection.kubeconfig import choose
 from extender.kube.connection.transport import decoded
 from extender.kube.discovery import discover
 from extender.kube.permissions import Permission, denied

@@ -48,6 +48,7 @@ from extender.faces.serving.memory import (
     heap_of_process,
     memory_limit,
     sparing_survivors,
+    undisturbed_start,
 )
 from extender.faces.serving.startup import tell_of_first_lists, tell_where_to_look
 from extender.faces.tracing.tracing import UNTRACED, Tracing
@@ -251,10 +252,11 @@ def _count_also(registry: CollectorRegistry, dropped_lines: Callable[[], int], b
 
 
 async def _tell_of_start(cluster: ServedCluster, url: str, is_serving: Callable[[], bool]) -> None:
-    """Say what the first lists bring; and where a person can look, who has started the service on a terminal."""
+    """Say what the first lists bring, which are read undisturbed; and on a terminal, where a person can look."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     if cluster.live is not None:
-        await tell_of_first_lists(cluster.state, _draw if is_terminal else None)
+        told = tell_of_first_lists(cluster.state, _draw if is_terminal else None)
+        await asyncio.gather(undisturbed_start(lambda: not cluster.state.not_ready), told)
     if is_terminal:
         await tell_where_to_look(url, is_serving, _say)
 

@@ -1,7 +1,7 @@
 """A connection to an API server: raw JSON over HTTP.
 
-Requests go over connections of our own (`extender.kube.connection.pool`). aiohttp, which kubernetes-asyncio depends on,
-is for WebSockets, and for API servers behind a proxy or with a password in their URL.
+Requests go over connections of our own (`extender.kube.connection.pool`). aiohttp is for WebSockets, and for API
+servers behind a proxy or with a password in their URL.
 """
 
 import asyncio

@@ -5,7 +5,6 @@ import ssl
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -14,15 +13,12 @@ import pytest
 from extender.cluster.live import connect
 from extender.kube.api import ConnectError
 from extender.kube.connection.connection import ApiConnection, open_connection
-from extender.kube.connection.credentials import Credentials, Origin, load_credentials
+from extender.kube.connection.credentials import Configuration, Credentials, Origin, load_credentials
 from extender.kube.connection.transport import MERGE_PATCH_TYPE, HttpRequest, NotSentError, Stream, TransportError
 from tests.extender.kube.live_scenes import half, now
 from tests.kit.certificates import Authority
 from tests.kit.servers.canned import CHUNKED, HTTPS, OK, Server, answer, config_text, connected, kubeconfig, serving
 from tests.kit.virtualtime import elapse, run
-
-pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
-
 
 # --- who we are ---------------------------------------------------------------------------------------------
 
@@ -184,7 +180,7 @@ async def test_a_token_file_is_read_anew(tmp_path: Path) -> None:
     token.write_text("first")
     credentials = await load_credentials(kubeconfig(tmp_path, "http://127.0.0.1", {"tokenFile": str(token)}))
     before = credentials.headers
-    token.write_text("second")
+    token.write_text("second\n")
     await credentials.renew()
     assert [before["Authorization"], credentials.headers["Authorization"]] == ["Bearer first", "Bearer second"]
 
@@ -199,31 +195,22 @@ async def test_credentials_that_can_not_be_read_anew_stay_in_force(tmp_path: Pat
     assert credentials.headers == {"Authorization": "Bearer first"}
 
 
-@dataclass(slots=True)
-class Configured:
-    """A configuration as kubernetes-asyncio fills it."""
-
-    host: str = "http://127.0.0.1"
-    api_key: dict[str, str] = field(default_factory=dict)
-    ssl_ca_cert: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    verify_ssl: bool = True
-    tls_server_name: str | None = "api.example.com"
-    proxy: str | None = None
+HTTPS_URL = "https://127.0.0.1"
+NAMED = Configuration("http://127.0.0.1", server_name="api.example.com")
 
 
 def test_credentials_are_kept_fresh_though_it_fails_at_times() -> None:
     times: list[float] = []
 
-    async def reload() -> None:
+    async def read() -> Configuration:
         times.append(now())
         if len(times) == 2:
             raise ConnectError("the plugin failed")
+        return NAMED
 
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
-            fresh = asyncio.create_task(ApiConnection(session, Credentials(Configured(), reload)).keep_fresh())
+            fresh = asyncio.create_task(ApiConnection(session, Credentials(NAMED, read)).keep_fresh())
             await elapse(200)
             fresh.cancel()
 
@@ -231,14 +218,14 @@ def test_credentials_are_kept_fresh_though_it_fails_at_times() -> None:
     assert times == [60.0, 120.0, 180.0]
 
 
-def test_proxy_and_server_name_go_with_each_request() -> None:
-    async def reload() -> None:
-        raise AssertionError
+async def nothing_new() -> Configuration:
+    raise AssertionError
 
-    assert Credentials(Configured(), reload).request_options == {"server_hostname": "api.example.com"}
-    assert Credentials(Configured(proxy="http://proxy:3128", tls_server_name=None), reload).request_options == {
-        "proxy": "http://proxy:3128"
-    }
+
+def test_proxy_and_server_name_go_with_each_request() -> None:
+    proxied = Configuration("http://127.0.0.1", proxy="http://proxy:3128")
+    assert Credentials(NAMED, nothing_new).request_options == {"server_hostname": "api.example.com"}
+    assert Credentials(proxied, nothing_new).request_options == {"proxy": "http://proxy:3128"}
 
 
 @pytest.mark.parametrize(("skip", "mode"), [("true", ssl.CERT_NONE), ("false", ssl.CERT_REQUIRED)])
@@ -259,42 +246,35 @@ async def test_a_client_certificate_that_is_none_is_refused(tmp_path: Path) -> N
         await load_credentials(Origin(str(path)))
 
 
-async def test_a_client_certificate_that_goes_bad_leaves_the_old_one_in_force(tmp_path: Path) -> None:
-    (tmp_path / "crt").write_text("no certificate")
+async def test_a_client_certificate_that_goes_bad_leaves_the_old_one_in_force() -> None:
+    async def read() -> Configuration:
+        return Configuration(HTTPS_URL, "Bearer new", certificate=b"no certificate", key=b"no key")
 
-    async def reload() -> None:
-        configuration.cert_file = str(tmp_path / "crt")
-
-    configuration = Configured(host="https://127.0.0.1")
+    credentials = Credentials(Configuration(HTTPS_URL, "Bearer old"), read)
     with pytest.raises(ConnectError, match="client-certificate and client-key: are no certificate and its key"):
-        await Credentials(configuration, reload).renew()
+        await credentials.renew()
+    assert credentials.headers == {"Authorization": "Bearer old"}
 
 
 async def test_an_authority_that_is_rotated_is_trusted_without_a_restart(tmp_path: Path) -> None:
-    old, new = Authority("old"), Authority("new")
     file = tmp_path / "ca.crt"
-    file.write_bytes(old.pem)
-    configuration = Configured(host="https://127.0.0.1", ssl_ca_cert=str(file))
-
-    async def reload() -> None:
-        file.write_bytes(new.pem)
-
-    credentials = Credentials(configuration, reload)
-    assert credentials.tls is not None
+    file.write_bytes(Authority("old").pem)
+    path = tmp_path / "kubeconfig"
+    path.write_text(config_text(f"{HTTPS}, certificate-authority: ca.crt"))
+    credentials = await load_credentials(Origin(str(path)))
+    file.write_bytes("# Ämter\n".encode() + Authority("new").pem)
     await credentials.renew()
+    assert credentials.tls is not None
     first, second = [str(each["subject"]) for each in credentials.tls.get_ca_certs()]
     assert "'old'" in first
     assert "'new'" in second
 
 
-async def test_an_authority_that_goes_bad_leaves_the_old_one_in_force(tmp_path: Path) -> None:
-    file = tmp_path / "ca.crt"
-    file.write_bytes(Authority("old").pem)
+async def test_an_authority_that_goes_bad_leaves_the_old_one_in_force() -> None:
+    async def read() -> Configuration:
+        return Configuration(HTTPS_URL, authority=b"no certificate")
 
-    async def reload() -> None:
-        file.write_text("no certificate")
-
-    credentials = Credentials(Configured(host="https://127.0.0.1", ssl_ca_cert=str(file)), reload)
+    credentials = Credentials(Configuration(HTTPS_URL, authority=Authority("old").pem), read)
     assert credentials.tls is not None
     with pytest.raises(ConnectError, match="certificate-authority: is no certificate"):
         await credentials.renew()

@@ -1,18 +1,21 @@
 """Where the configuration is, and what is wrong with it: named by file and field."""
 
 import asyncio
+import json
 import os
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from allocator.tools import Fields
 from extender.kube.api import ConnectError
 from extender.kube.connection.connection import open_connection
-from extender.kube.connection.credentials import Origin, find_origin, load_credentials
+from extender.kube.connection.credential_plugin import CredentialPlugin, PluginCredential
+from extender.kube.connection.credentials import Configuration, Origin, find_origin, load_credentials, of_this_pod
+from tests.kit.certificates import Authority
 from tests.kit.servers.canned import HTTPS, config_text
-
-pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")
 
 
 def test_the_file_that_is_named_comes_first_then_kubeconfig_then_the_pod_then_the_home(tmp_path: Path) -> None:
@@ -111,7 +114,7 @@ BROKEN = {
     ),
     "a bad certificate": (
         config_text(f"{HTTPS}, certificate-authority-data: Zm9v"),
-        "certificate-authority: is no certificate: NO_CERTIFICATE_OR_CRL_FOUND",
+        "certificate-authority: is no certificate: not PEM",
     ),
     "a bad client certificate": (
         config_text(HTTPS, "client-certificate-data: Zm9v, client-key-data: Zm9v"),
@@ -153,11 +156,11 @@ BROKEN = {
     "a plugin that gives no status": (printing("null"), "credential plugin echo: what it gives is no credential"),
     "a plugin that gives nothing": (
         printing("{}"),
-        "credential plugin echo: it gives neither status.token nor status.clientCertificateData",
+        "credential plugin echo: it gives neither status.token nor status.clientCertificateData with its key",
     ),
     "a plugin that gives half a certificate": (
         printing('{"clientCertificateData": "x"}'),
-        "credential plugin echo: it gives neither status.token nor status.clientCertificateData",
+        "credential plugin echo: it gives neither status.token nor status.clientCertificateData with its key",
     ),
 }
 
@@ -202,6 +205,55 @@ async def test_a_key_that_needs_a_password_is_refused_not_asked_for_on_the_termi
 
 async def test_outside_of_a_pod_there_is_no_in_cluster_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ConnectError, match="in-cluster configuration: Service host/port is not set"):
+    with pytest.raises(
+        ConnectError,
+        match="in-cluster configuration: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set",
+    ):
         async with open_connection(Origin()):
             pass
+
+
+def test_a_pod_has_the_token_of_its_account_and_the_authority_of_the_server(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t\n")
+    (tmp_path / "ca.crt").write_text("PEM")
+    pod = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    assert of_this_pod(pod, tmp_path) == Configuration("https://[fd00::1]:443", "Bearer t", b"PEM")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "cannot be read: No such file or directory"), ("\n", "is empty")]
+)
+def test_a_pod_without_a_token_has_no_credentials(tmp_path: Path, content: str | None, problem: str) -> None:
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    with pytest.raises(ValueError, match=f"token: {problem}"):
+        of_this_pod(pod, tmp_path)
+
+
+# --- plugins -------------------------------------------------------------------------------------------------
+
+
+async def test_a_plugin_is_asked_again_shortly_before_its_credential_ends() -> None:
+    times = iter([3299, 3300])  # seconds; the credential ends after an hour
+    plugin = CredentialPlugin(
+        Fields({"command": "date", "args": [DATED], "apiVersion": VERSION}, "", []),
+        now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=next(times)),
+    )
+    found = [await plugin.credential() for _ in range(3)]
+    assert found[0] is found[1]
+    assert found[1] is not found[2]
+
+
+VERSION = "client.authentication.k8s.io/v1"
+DATED = f'+{{"apiVersion": "{VERSION}", "status": {{"token": "t", "expirationTimestamp": "2026-01-01T01:00:00Z"}}}}'
+"""A format of `date`: a credential."""
+
+
+async def test_a_plugin_may_give_a_certificate_with_its_key() -> None:
+    authority = Authority("x")
+    status = {"clientCertificateData": authority.pem.decode(), "clientKeyData": "key"}
+    printed = json.dumps({"apiVersion": VERSION, "status": status})
+    fields = Fields({"command": "echo", "args": [printed], "apiVersion": VERSION}, "", [])
+    found = await CredentialPlugin(fields).credential()
+    assert found == PluginCredential("", authority.pem, b"key", None)

@@ -14,7 +14,7 @@ from extender.faces.commands.lists import DEVICES, PENDING, RowChange, Rows, cha
 from extender.faces.commands.main import kubectl_app
 from extender.faces.commands.options import WideOutput
 from extender.kube.api import ObjectKey
-from extender.kube.connection.credentials import choose
+from extender.kube.connection.kubeconfig import choose
 from extender.kube.connection.transport import HttpReply, HttpRequest
 from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi
