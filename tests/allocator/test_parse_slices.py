@@ -1,5 +1,7 @@
 """ResourceSlices and nodes: what each version says, and what is wrong with it."""
 
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from allocator import (
     parse_node,
     parse_slice,
 )
+from allocator.model.devices import AttributeValue
 from allocator.model.json import Interner
 from allocator.model.nodes import NodeSelectorTerm, Requirement
 
@@ -223,6 +226,19 @@ def test_drivers_do_not_share_what_is_named_alike() -> None:
     assert set(second.quantities) == {"other.example.com/c"}
 
 
+def test_attributes_of_one_driver_have_their_names_in_common() -> None:
+    names = [f"attribute-{number}" for number in range(11)]
+    interner = Interner()
+
+    def read(number: int) -> Mapping[str, AttributeValue]:
+        attributes = {name: {"string": f"{name} of {number}"} for name in names}
+        return parse_slice(a_slice({"name": "gpu-0", "attributes": attributes}), interner).devices[0].attributes
+
+    last = [read(number) for number in range(40)][-1]  # the first ones keep room for more names
+    assert last["gpu.example.com/attribute-7"] == "attribute-7 of 39"
+    assert sys.getsizeof(last) < sys.getsizeof(dict(last)) / 2
+
+
 def test_an_interner_is_bounded() -> None:
     interner = Interner(limit=10)
     for i in range(100):
@@ -258,6 +274,7 @@ WRONG = [
         'attributes[a]: {"int": 1, "bool": true} is not exactly one value',
     ),
     ({"attributes": {"a": "x"}}, 'attributes[a]: "x" is not exactly one value; write {string: "x"}'),
+    ({"attributes": {"a": None}}, "attributes[a]: null is not exactly one value"),
     ({"attributes": {"a": 5}}, "attributes[a]: 5 is not exactly one value; write {int: 5}"),
     ({"attributes": {"a": True}}, "attributes[a]: true is not exactly one value; write {bool: true}"),
     ({"consumesCounters": [{"counters": {}}]}, "consumesCounters[0].counterSet: is required"),

@@ -3,7 +3,7 @@
 v1beta1 keeps all of a device but its name in ``basic``.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -102,28 +102,28 @@ class _Devices:
 
         A value of an unknown type becomes an empty list, which matches nothing.
         """
-        found: dict[str, AttributeValue] = {}
+        found = self._interner.attributes_of(self._driver)
         source: list[Hashable] = []
+        names, interner = self._names, self._interner
         for name, data in fields.mapping("attributes").items():
-            known = _known_values(data)
-            if len(known) != 1:
-                if known or not isinstance(data, dict):
-                    fields.problem(f"attributes[{name}]", f"{shown(data)} is not exactly one value{_meant(data)}")
-                else:
-                    qualified = self._qualified(name)
-                    found.setdefault(qualified, ())
-                    source += (qualified,)
+            kind, raw = _only_value(data)
+            if kind is None:
+                fields.problem(f"attributes[{name}]", f"{shown(data)} is not exactly one value{_meant(data)}")
                 continue
-            [(kind, raw)] = known
+            if not kind:
+                qualified = self._qualified(name)
+                found.setdefault(qualified, ())
+                source += (qualified,)
+                continue
             try:
-                value: AttributeValue = _READERS[kind](self._interner, raw)
+                value: AttributeValue = _READERS[kind](interner, raw)
             except ValueError as error:
                 fields.problem(f"attributes[{name}].{kind}", str(error))
                 continue
-            qualified = self._names.get(name) or self._qualified(name)
+            qualified = names.get(name) or self._qualified(name)
             if name == qualified or qualified not in found:
                 found[qualified] = value
-                source += (qualified, kind, str(value) if kind.startswith("version") else value)
+                source += (qualified, kind, raw if type(raw) is str else str(value) if kind == "versions" else value)
         return self._interner.attributes.setdefault(tuple(source), found)
 
     def _qualified(self, name: str) -> str:
@@ -191,15 +191,20 @@ def _plain_amounts(capacity: object) -> list[str] | None:
     return found
 
 
-def _known_values(attribute: object) -> Collection[tuple[str, object]]:
-    """The values of known types; a valid attribute has exactly one."""
+def _only_value(attribute: object) -> tuple[str | None, object]:
+    """The type and the value of an attribute. The type is empty if it is unknown, and None if there are two or none."""
     if not isinstance(attribute, dict):
-        return ()
+        return None, None
     if len(attribute) == 1:
-        found: Collection[tuple[str, object]] = attribute.items()
-        [(kind, value)] = found
-        return found if kind in _KNOWN and value is not None else ()
-    return [(kind, value) for kind, value in attribute.items() if kind in _KNOWN and value is not None]
+        [(kind, value)] = attribute.items()
+        return (kind, value) if kind in _KNOWN and value is not None else _UNKNOWN
+    known = [(kind, value) for kind, value in attribute.items() if kind in _KNOWN and value is not None]
+    if len(known) > 1:
+        return None, None
+    return known[0] if known else _UNKNOWN
+
+
+_UNKNOWN: Final = "", None
 
 
 def _meant(data: object) -> str:
