@@ -35,6 +35,7 @@ from extender.kube.resources import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
 from extender.planning.templates.catalog import Catalog
 from extender.planning.templates.node_templates import load_templates
 from extender.plugins.table import PLUGINS
+from extender.tools.fairness.decoding_turns import at_once
 from tests.kit.objects import synthetic
 from tests.kit.objects.parts import api_object, claim_spec, exactly
 from tests.kit.protobuf import request
@@ -162,7 +163,7 @@ def expansions(subject: Autoscaler, machines: int, runs: int) -> float:
     world = _started(subject)
 
     def answered() -> bytes:
-        args = decode_options(body)
+        args = at_once(decode_options(body))
         return encode_expansion(expand(world, args.pods, args.groups, subject.solver), args)
 
     answered()

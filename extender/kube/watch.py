@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
@@ -139,7 +140,6 @@ class WatchSource:
         self._random = random
         self._timing = timing
         self._gate = asyncio.Semaphore(lists_at_once)
-        self._long = asyncio.Lock()
         self._streams_lists = True
         self._off_loop = waited_for(off_loop)
         self._decodes_all = decodes_all
@@ -182,13 +182,10 @@ class WatchSource:
             async for page in read:
                 at = page.revision
                 for item in page.items:
-                    plain = plain_pod(item) if of_plain_pods else None
-                    if plain is not None:
-                        yield ListedObject(plain)
-                        continue
                     text = bytes(item)
                     async with self._room(text):
-                        yield ListedObject(await page.decoded(text, self._off_loop))
+                        plain = plain_pod(item) if of_plain_pods else None
+                        yield ListedObject(plain or await page.decoded(text, self._off_loop))
         yield ListEnd(at)
 
     async def _watched(self, resource: Resource, since: int) -> AsyncGenerator[Signal, None]:
@@ -199,21 +196,12 @@ class WatchSource:
         newest, of_plain_pods = since, self._of_plain_pods(resource)
         async with self._lines(resource, query) as lines:
             async for line in lines:
-                plain = plain_pod_of_event(line) if of_plain_pods else None
-                if plain is not None:
-                    newest = _later(plain.revision, newest)
-                    yield plain
-                    continue
-                if len(line) > _LONG_BYTES:
-                    async with self._room_for_long(line):
-                        signal = await _signal(resource, line, self._off_loop)
-                        newest = _newest(signal, newest)
-                        yield signal
-                else:
-                    signal = await _signal(resource, line, self._off_loop)
+                async with self._room(line):
+                    plain = plain_pod_of_event(line) if of_plain_pods else None
+                    signal = plain or await _signal(resource, line, self._off_loop)
                     newest = _newest(signal, newest)
                     yield signal
-                del signal  # the next event may be long in coming
+                    del signal  # the next event may be long in coming
 
     async def _streamed(self, resource: Resource) -> AsyncGenerator[Signal, None]:
         """The list at the start of a watch; the rest of the watch is not read.
@@ -262,17 +250,14 @@ class WatchSource:
 
     @asynccontextmanager
     async def _room_for_long(self, text: bytes) -> AsyncIterator[None]:
-        """Of all kinds, one long object is worked on at a time; then none for as long as that took, 5 ms at most.
+        """Of all kinds, one long object is worked on at a time, in turns with all that is long from elsewhere.
 
         To decode 600 KB of labels, and to take them in, keeps the event loop for 8 ms. An API server sends such objects
         as fast as they are read.
         """
-        clock = asyncio.get_running_loop().time
-        async with self._long:
-            async with self._budget.waiting(Source.API_SERVER, json_weight(text)):
-                began = clock()
-                yield
-            await asyncio.sleep(min(_LONGEST_REST, clock() - began))
+        decoding = self._budget.decoding.turn(Source.API_SERVER.label, partial(min, _LONGEST_REST))
+        async with decoding, self._budget.waiting(Source.API_SERVER, json_weight(text)):
+            yield
 
     @asynccontextmanager
     async def _lines(self, resource: Resource, query: dict[str, str]) -> AsyncIterator[AsyncGenerator[bytes, None]]:
@@ -352,15 +337,12 @@ async def _until_listed(
     async for line in lines:
         if clock() > deadline:
             raise _SilentError("no end in time")
-        is_listed = not changes and line.startswith(_ADDED)
-        plain = plain_pod_of_event(line) if of_plain_pods else None
-        if is_listed and plain is not None:
-            yield ListedObject(plain)
-            continue
-        if is_listed:
+        if not changes and line.startswith(_ADDED):
             async with room(line):
-                yield ListedObject((await _event(line, off_loop))[1])
+                plain = plain_pod_of_event(line) if of_plain_pods else None
+                yield ListedObject(plain or (await _event(line, off_loop))[1])
             continue
+        plain = plain_pod_of_event(line) if of_plain_pods else None
         signal = plain or await _signal(resource, line, off_loop)
         if isinstance(signal, Bookmark) and signal.ends_list and signal.at:
             yield ListEnd(signal.at)
@@ -378,9 +360,9 @@ def _later(at: int, newest: int) -> int:
     return max(newest, at)
 
 
-def _newest(signal: Event | Bookmark, newest: int) -> int:
+def _newest(signal: Change | Bookmark, newest: int) -> int:
     """The newest revision, after what a line of a watch tells."""
-    return _later(signal.revision, newest) if isinstance(signal, Event) else max(newest, signal.at)
+    return max(newest, signal.at) if isinstance(signal, Bookmark) else _later(signal.revision, newest)
 
 
 async def _signal(resource: Resource, line: bytes, off_loop: Offload) -> Event | Bookmark:

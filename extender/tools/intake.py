@@ -1,14 +1,18 @@
-"""One account for the memory of everything that comes from outside, while it is read and worked on.
+"""One account for the memory and the time of everything that comes from outside, while it is read and worked on.
 
 Each source of input has a share, which is less than the whole: so no source takes all of the budget from the others.
 """
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
 from typing import Final
+
+from extender.tools.fairness.cycle_turns import CycleTurns
+from extender.tools.fairness.decoding_turns import DecodingTurns
 
 BUDGET_SHARE: Final = 4
 """The budget is a quarter of the memory that the process may take. What is known of a large cluster takes half of a
@@ -102,13 +106,18 @@ class Budget:
 
     Args:
         limit: bytes of all sources together.
+        clock: measures how long sources decode, in seconds.
 
     Attributes:
+        decoding: the turns in which all sources decode what is long.
+        pieces: the turns in which pieces of long inputs are looked at on the event loop.
         refused: how many inputs of each source were refused because there was no room.
     """
 
-    def __init__(self, limit: int = DEFAULT_BYTES) -> None:
+    def __init__(self, limit: int = DEFAULT_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
+        self.decoding = DecodingTurns(clock)
+        self.pieces = CycleTurns()
         self.refused = dict.fromkeys(Source, 0)
         self._taken = dict.fromkeys(Source, 0)
         self._waiting: deque[tuple[asyncio.Future[None], Source, int]] = deque()

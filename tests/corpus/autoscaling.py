@@ -3,6 +3,7 @@
 import json
 
 from extender.faces.grpc.server import best_options, decode_options, encode_expansion
+from extender.tools.fairness.decoding_turns import at_once
 from tests.corpus.machines import CONTROLLER, GROUP, ZONE, machine
 from tests.corpus.stage import Stage
 from tests.corpus.waiting import party
@@ -81,7 +82,7 @@ async def _expand(stage: Stage, _: str) -> None:
     pods = [await stage.pod(pod.key) for pod in stage.pending()]
     options = {name: (draw.number(0, 3), draw.some(pods)) for name in draw.some(["falcon", "eagle", "crow"], 1)}
     nodes = {name: _machine(f"template-{name}", name) for name in options}
-    args = decode_options(request(options, nodes))  # The bytes of the request have any order.
+    args = at_once(decode_options(request(options, nodes)))  # The bytes of the request have any order.
     found = await best_options(stage.autoscaler, args, 10.0)
     asked = json.dumps([options, nodes])
     stage.answered("autoscaler expand", asked, json.dumps(answer(encode_expansion(found, args))))

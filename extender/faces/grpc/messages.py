@@ -15,21 +15,14 @@ from google.protobuf.message import DecodeError, Message
 
 from allocator.tools import JSON
 from extender.framework.wire import WireError
+from extender.tools.fairness.decoding_turns import Steps, at_once
 from extender.tools.protobuf import Declarations, Messages
 
 MOST_FIELDS: Final = 250_000
 """Of one message, with the messages in it. 2,000 pods in 100 node groups are 200,000; they are decoded one by one."""
 
-FIELDS_A_PIECE: Final = 1_000
-"""Fields that are counted between two pauses: 0.2 ms."""
-
-Pause = Callable[[], object]
-"""Called between small pieces of work, in the thread that does the work."""
-
-
-def no_pause() -> None:
-    """Work goes on."""
-
+FIELDS_A_STEP: Final = 1_000
+"""Fields that are counted in one step: 0.2 ms."""
 
 SHORT_BYTES: Final = 64 * 1024
 """A shorter message is not counted: decoded, it takes a few megabytes at most."""
@@ -67,7 +60,7 @@ class FieldCounts:
                 elif kind in declarations:
                     self._inner[name] = {**self._inner[name], number: kind}
 
-    def is_over(self, name: str, data: bytes, pause: Pause = no_pause) -> bool:
+    def is_over(self, name: str, data: bytes) -> Steps[bool]:
         """Whether a message has more fields than it may have.
 
         Counting ends there, and where the bytes are no message. Short messages are not counted.
@@ -83,9 +76,11 @@ class FieldCounts:
                 count += 1
                 if count > self._most:
                     return True
-                if count % FIELDS_A_PIECE == 0:
-                    pause()
-                tag, at = _varint(data, at, end)
+                if count % FIELDS_A_STEP == 0:
+                    yield
+                tag, at = data[at], at + 1  # most numbers have one byte
+                if tag >= _MORE:
+                    tag, at = _varint(data, at - 1, end)
                 kind = tag & 7
                 if kind == _DELIMITED:
                     size, at = _varint(data, at, end)
@@ -239,24 +234,28 @@ _LAST_TIME: Final = 50_000_000_000
 """In the year 3554. What is later, or as early before 1970, is shortened: a datetime has a range."""
 
 
-def decoded(name: str, data: bytes, where: str, pause: Pause = no_pause) -> Any:  # noqa: ANN401  # as `messages.new`
-    """A message from its bytes.
+def decoding(name: str, data: bytes, where: str) -> Steps[Any]:
+    """A message from its bytes, whose fields are counted in small steps.
 
     Args:
         name: of the message in `messages`.
         data: the bytes.
         where: the path of the bytes, for the error.
-        pause: called while its fields are counted.
 
     Raises:
         WireError: the bytes are no such message, or have too many fields.
     """
-    if counts.is_over(name, data, pause):
+    if (yield from counts.is_over(name, data)):
         raise WireError(where, f"is a {name} with more than {MOST_FIELDS} fields, or with groups")
     try:
         return read(name, data)
     except DecodeError as error:
         raise WireError(where, f"is not a {name} in protocol buffers: {error}") from error
+
+
+def decoded(name: str, data: bytes, where: str) -> Any:  # noqa: ANN401  # as `messages.new`
+    """As `decoding`, at once."""
+    return at_once(decoding(name, data, where))
 
 
 def as_json(message: Message) -> dict[str, JSON]:

@@ -26,11 +26,12 @@ from extender.autoscaler.verbs import as_pending, as_room
 from extender.cluster.objects.pods import parse_pod
 from extender.config.settings import GrpcSettings, Settings
 from extender.faces.grpc import messages
-from extender.faces.grpc.messages import Pause, as_json, decoded, no_pause
+from extender.faces.grpc.messages import SHORT_BYTES, as_json, decoding
 from extender.faces.grpc.opening import GrpcError, Start
 from extender.framework.metrics import Metrics
 from extender.framework.wire import WireError
 from extender.kube.certificates import CertificateError, CertificateFiles, Certificates, Pem
+from extender.tools.fairness.decoding_turns import Steps, at_once
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget, Room, Source
 from extender.tools.offload import frameless, waited_for
@@ -177,9 +178,12 @@ class _BestOptions:
         return reply
 
     async def _answer(self, request: bytes, began: float, seconds: float | None) -> bytes:
-        # Whoever looks at this clock takes turns with long searches: one such thread runs at a time.
-        decoding = frameless(self.autoscaler.off_loop, WireError, InvalidObjectError)
-        args: ExpansionArgs = await decoding(partial(decode_options, request, self.autoscaler.solver.clock))
+        off_loop = frameless(self.autoscaler.off_loop, WireError, InvalidObjectError)
+        steps = decode_options(request)
+        if len(request) <= SHORT_BYTES:
+            args = await off_loop(partial(at_once, steps))
+        else:
+            args = await self.budget.decoding.in_slices(Source.GRPC.label, steps, off_loop)
         limit = self.autoscaler.deadline_seconds if seconds is None else seconds
         found = await best_options(self.autoscaler, args, limit - (self.clock() - began))
         logger.info(
@@ -219,13 +223,13 @@ class ExpansionArgs:
     groups: tuple[NodeGroup, ...]
 
 
-def decode_options(data: bytes, pause: Pause = no_pause) -> ExpansionArgs:
-    """The options of a ``BestOptionsRequest``; ``pause`` is called between small pieces of the work.
+def decode_options(data: bytes) -> Steps[ExpansionArgs]:
+    """The options of a ``BestOptionsRequest``, in small steps.
 
     Raises:
         WireError: the bytes are something else; a group is there twice or has no node; a pod or node is invalid.
     """
-    request = decoded("BestOptionsRequest", data, "", pause)
+    request = yield from decoding("BestOptionsRequest", data, "")
     nodes = {name: ("nodeMap", node) for name, node in request.nodeMap.items()}
     nodes |= {name: ("nodeBytesMap", node) for name, node in request.nodeBytesMap.items()}
     groups: dict[str, NodeGroup] = {}
@@ -240,11 +244,13 @@ def decode_options(data: bytes, pause: Pause = no_pause) -> ExpansionArgs:
             raise WireError("nodeBytesMap", f"has no node of node group {name}")
         if option.nodeCount < 0:
             raise WireError(f"{where}.nodeCount", f"must not be negative, not {option.nodeCount}")
-        groups[name] = NodeGroup(name, _room(nodes[name][1], f"{nodes[name][0]}[{name}]"), option.nodeCount)
+        field, node = nodes[name]
+        room = yield from _room(node, f"{field}[{name}]")
+        groups[name] = NodeGroup(name, room, option.nodeCount)
         for field in ("pod", "podBytes"):
             for number, each in enumerate(getattr(option, field)):
-                pause()
-                pods.add(each, name, f"{where}.{field}[{number}]")
+                yield
+                yield from pods.add(each, name, f"{where}.{field}[{number}]")
     return ExpansionArgs(tuple(pods.found()), tuple(groups.values()))
 
 
@@ -281,11 +287,11 @@ class _Pods:
         self._pods: dict[str, PendingPod] = {}
         self._groups: dict[str, set[str]] = {}
 
-    def add(self, data: bytes, group: str, where: str) -> None:
+    def add(self, data: bytes, group: str, where: str) -> Steps[None]:
         """A pod that a group may take."""
         uid = self._uids.get(data)
         if uid is None:
-            message = decoded("Pod", data, where)
+            message = yield from decoding("Pod", data, where)
             metadata = message.metadata
             uid = metadata.uid or f"{metadata.namespace}/{metadata.name}"
             if uid not in self._pods:
@@ -302,5 +308,5 @@ class _Pods:
             yield replace(pod, groups=shared.setdefault(groups, groups))
 
 
-def _room(data: bytes, where: str) -> NodeRoom:
-    return as_room(as_json(decoded("Node", data, where)), where)
+def _room(data: bytes, where: str) -> Steps[NodeRoom]:
+    return as_room(as_json((yield from decoding("Node", data, where))), where)

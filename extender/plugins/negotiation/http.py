@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from extender.plugins.negotiation.protocol import (
     answer_of,
     question_to_json,
 )
-from extender.tools.intake import Budget, Room, Source, json_weight
+from extender.tools.intake import Budget, Room, Source, json_weight, marks_of
 from extender.tools.offload import in_thread, waited_for
 
 _CONNECT_SECONDS: Final = 1.0
@@ -66,9 +67,7 @@ class HttpController:
                     body = await self._reached(question, room)
             except TimeoutError as error:
                 raise ControllerAwayError(f"no answer within {seconds:g} s") from error
-            if not room.grow(json_weight(body) - len(body)):
-                raise ControllerError(_too_much(body))
-            return await _decoded(question, body)
+            return await self._decoded(question, body)
 
     async def close(self) -> None:
         """Close the connections. A later question opens new ones."""
@@ -92,12 +91,43 @@ class HttpController:
         # A connection is used again only with the context that it was made with. The token goes nowhere else.
         asking = self._opened().post(url, data=body, headers=headers, ssl=tls, allow_redirects=False)
         async with asking as response:
-            found = await _read(response, room)
+            found = await self._read(response, room)
             if response.status != HTTPStatus.OK:
                 text = printable(found[:_LONGEST_TEXT].decode(errors="replace").strip())
                 error = ControllerAwayError if response.status in _AWAY else ControllerError
                 raise error(f"HTTP {response.status}: {text}" if text else f"HTTP {response.status}")
             return found
+
+    async def _read(self, response: aiohttp.ClientResponse, room: Room) -> bytes:
+        """The body of an answer. What it takes when it is decoded is counted piece by piece, in turns with others."""
+        pieces: list[bytes] = []
+        size = values = 0
+        async for piece in response.content.iter_chunked(_PIECE_BYTES):
+            size += len(piece)
+            if size > _MOST_BYTES:
+                raise ControllerError(f"wrong answer: it has more than {_MOST_BYTES} bytes")
+            if size > len(piece):
+                await self._budget.pieces.turn(Source.CONTROLLERS.label)
+            values += len(marks_of(piece))
+            weight = json_weight(piece)
+            if not room.grow(weight):
+                if room.size + weight <= self._budget.share(Source.CONTROLLERS):
+                    raise ControllerError("its answer was not read: other answers leave no memory for it")
+                told = f"its answer has about {values} values in the first {size} bytes: there is no memory for them"
+                raise ControllerError(told)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def _decoded(self, question: NegotiatedQuestion, body: bytes) -> NegotiatedAnswer:
+        try:
+            if len(body) <= _PIECE_BYTES:
+                return answer_of(question, await loads_aside(body, _in_thread))
+            async with self._budget.decoding.turn(Source.CONTROLLERS.label):
+                return await _in_thread(partial(_answered, question, body))
+        except orjson.JSONDecodeError as error:
+            raise ControllerError("wrong answer: it is not JSON") from error
+        except ProtocolError as error:
+            raise ControllerError(f"wrong answer: {error}") from error
 
     async def _alert(self) -> Exception | None:
         """What a server says that ends connections, if it does not accept our certificate.
@@ -131,34 +161,9 @@ def _in_words(error: Exception, settings: ControllerSettings) -> str:
     return f"the connection was lost: {type(error).__name__}"
 
 
-async def _read(response: aiohttp.ClientResponse, room: Room) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in response.content.iter_chunked(_PIECE_BYTES):
-        size += len(piece)
-        if size > _MOST_BYTES:
-            raise ControllerError(f"wrong answer: it has more than {_MOST_BYTES} bytes")
-        if not room.grow(len(piece)):
-            raise ControllerError("its answer was not read: other answers leave no memory for it")
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
 _in_thread = waited_for(in_thread)
 """An answer takes its room until the thread that decodes it has ended."""
 
 
-async def _decoded(question: NegotiatedQuestion, body: bytes) -> NegotiatedAnswer:
-    try:
-        if len(body) > _PIECE_BYTES:
-            return await _in_thread(lambda: answer_of(question, loads(body)))
-        return answer_of(question, await loads_aside(body, _in_thread))
-    except orjson.JSONDecodeError as error:
-        raise ControllerError("wrong answer: it is not JSON") from error
-    except ProtocolError as error:
-        raise ControllerError(f"wrong answer: {error}") from error
-
-
-def _too_much(body: bytes) -> str:
-    values = body.count(b",") + body.count(b"[") + body.count(b"{")
-    return f"its answer of {len(body)} bytes has about {values} values: there is no memory for them"
+def _answered(question: NegotiatedQuestion, body: bytes) -> NegotiatedAnswer:
+    return answer_of(question, loads(body))

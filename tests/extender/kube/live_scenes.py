@@ -14,6 +14,7 @@ from extender.kube.discovery import Served
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import CLAIMS, RESOURCES, Resource
 from extender.kube.watch import WatchSource, WatchTiming
+from extender.tools.intake import Budget
 from extender.tools.offload import at_once
 from tests.kit.servers.transport import FakeApi, Fault
 
@@ -38,7 +39,8 @@ def api_over(fake: FakeApi, *, page_size: int = 500) -> RemoteApi:
 
 
 def source_over(fake: FakeApi, *, page_size: int = 2) -> WatchSource:
-    return WatchSource(api_over(fake, page_size=page_size), random=half, timing=WatchTiming(), off_loop=at_once)
+    api, budget = api_over(fake, page_size=page_size), Budget(clock=now)
+    return WatchSource(api, random=half, timing=WatchTiming(), off_loop=at_once, budget=budget)
 
 
 def make_claim(name: str, **labels: str) -> RawObject:

@@ -6,7 +6,6 @@ this memory and of the time for decoding.
 A body may be YAML, as people write Pods: it becomes the JSON that the same readers and limits take.
 """
 
-import asyncio
 import re
 import time
 from collections import Counter
@@ -22,7 +21,6 @@ from allocator import InvalidObjectError
 from allocator.tools import shown
 from extender.framework.wire import WireError
 from extender.kube.encoding import dumps
-from extender.tools.fairness.cycle_turns import CycleTurns
 from extender.tools.fairness.places import Places
 from extender.tools.intake import Budget, Room, Source, json_weight, marks_of
 from extender.tools.offload import Offload, frameless, in_thread, to_the_end
@@ -84,7 +82,7 @@ class Bodies:
         limit: bytes of the longest body, and of all bodies together; `UNCOUNTED_BYTES` of each body do not count.
         budget: of memory.
         source: whose part of it. Schedulers are one caller, which may have all of theirs.
-        clock: measures how long callers have bodies decoded, in seconds.
+        clock: measures how long callers have a place for decoding, in seconds.
         off_loop: where bodies are decoded.
 
     Attributes:
@@ -106,8 +104,6 @@ class Bodies:
         self.most = share if source is Source.SCHEDULERS else int(share * _OF_CALLER)
         self._taken = 0
         self._of_callers: Counter[str] = Counter()
-        self._clock = clock
-        self._pieces = CycleTurns()
         self._places = Places(1, 1, clock)
         self._decoding = frameless(off_loop, WireError, InvalidObjectError, TooLargeError)
 
@@ -159,30 +155,32 @@ class Bodies:
         To look at the bytes of 200 connections at once would keep other calls waiting for 0.1 s. Of what waits for its
         turn, the rest stays at the client.
         """
-        await self._pieces.turn(caller)
+        await self.budget.pieces.turn(f"{self.source.label} {caller}")
 
     async def decoded(self, caller: str, decode: Callable[..., _Decoded], body: bytes, *args: object) -> _Decoded:
         """What a function decodes in a thread, or its error. One body at a time, in fair turns of the callers.
 
-        After a body, nothing is decoded for as long as it took, and after a short one for three times as long: a parser
-        in C keeps the interpreter until it is done, so verbs would get little of it. Nobody whom we know sends short
-        bodies that take long. A scheduler sends its next body after our answer, so its bodies need no pause as long as
-        none of them waits.
+        The turns are those of all sources (`DecodingTurns`); up to `LOOKED_BYTES` need none. After a short body,
+        nothing is decoded for three times as long as it took: nobody whom we know sends short bodies that take long. A
+        scheduler sends its next body after our answer, so its bodies need no pause as long as nothing waits.
 
         A caller that is cancelled waits: its body is in use. An error about the body comes without its traceback.
 
         Raises:
             CrowdedError: the bodies of others take long.
         """
-        place = await self._places.take(caller)
-        began = self._clock()
-        try:
-            return await to_the_end(self._decoding(partial(_readable, decode, (body, *args))))
-        finally:
-            is_alone = self.source is Source.SCHEDULERS and not self._places.waiting
-            times = 0 if is_alone else 1 if len(body) > FREE_BYTES else SHORT_PAUSE
-            pause = times * (self._clock() - began)
-            asyncio.get_running_loop().call_later(pause, place.leave)
+        work = partial(_readable, decode, (body, *args))
+        with await self._places.take(caller):
+            if len(body) <= LOOKED_BYTES:
+                return await to_the_end(self._decoding(work))
+            async with self.budget.decoding.turn(self.source.label, partial(self._pause, len(body))):
+                return await to_the_end(self._decoding(work))
+
+    def _pause(self, size: int, took: float) -> float:
+        """Seconds in which nothing is decoded after a body of a size."""
+        if self.source is Source.SCHEDULERS and not (self._places.waiting or self.budget.decoding):
+            return 0.0
+        return took if size > FREE_BYTES else SHORT_PAUSE * took
 
 
 def is_costly(body: bytes) -> bool:

@@ -23,12 +23,13 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import parse_pod
 from extender.config.settings import Settings
 from extender.faces.grpc import messages
-from extender.faces.grpc.messages import FIELDS_A_PIECE, SHORT_BYTES, as_json, decoded, new
+from extender.faces.grpc.messages import FIELDS_A_STEP, SHORT_BYTES, as_json, decoded, new
 from extender.faces.grpc.opening import GrpcError, open_grpc
 from extender.faces.grpc.server import Newest, decode_options
 from extender.framework.metrics import Metrics
 from extender.framework.wire import WireError
 from extender.kube.certificates import CertificateFiles, Certificates
+from extender.tools.fairness.decoding_turns import at_once
 from extender.tools.intake import Budget, Source
 from extender.tools.offload import in_thread
 from tests.extender.autoscaler.scenes import autoscaler_over, machine, node_template, pod_of
@@ -356,7 +357,7 @@ async def test_a_message_is_no_longer_than_a_part_of_the_memory() -> None:
 def test_what_an_autoscaler_sends_has_few_fields() -> None:
     body = request({f"group-{number}": (1, PODS * 250) for number in range(50)}, NODES)
     assert len(body) > SHORT_BYTES
-    assert not messages.counts.is_over("BestOptionsRequest", body)
+    assert not at_once(messages.counts.is_over("BestOptionsRequest", body))
 
 
 # Objects in protocol buffers: what is read of them is what is read of the API's JSON.
@@ -478,7 +479,7 @@ ASKED = json.loads((RECORDED / "best_options.json").read_text())
 @pytest.mark.parametrize("name", ["best_options.bin", "best_options_1.34.1.bin"])
 def test_a_request_that_go_has_written_is_read_as_from_json(name: str) -> None:
     """tests/kit/expander_client wrote the files (``--record``). Kubernetes' own code marshaled the objects."""
-    args = decode_options((RECORDED / name).read_bytes())
+    args = at_once(decode_options((RECORDED / name).read_bytes()))
     asked = {each["id"]: each for each in ASKED["options"]}
     counts = {name: each["count"] for name, each in asked.items()}
     assert {group.name: group.limit for group in args.groups} == counts
@@ -504,12 +505,10 @@ def options(count: int, pods: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("message", "pieces"),
-    [(options(2_000, 1), 5 * 2_000 // FIELDS_A_PIECE + 2_000), (options(1, 7), 7)],
+    ("message", "steps"),
+    [(options(2_000, 1), 5 * 2_000 // FIELDS_A_STEP + 2_000), (options(1, 7), 7)],
     ids=["many fields", "some pods"],
 )
-def test_a_message_is_read_in_small_pieces(message: bytes, pieces: int) -> None:
-    """Between them, the thread lets others have the interpreter."""
-    looks: list[None] = []
-    decode_options(message, lambda: looks.append(None))
-    assert len(looks) >= pieces
+def test_a_message_is_read_in_small_steps(message: bytes, steps: int) -> None:
+    """Between them, all other work has its turn."""
+    assert sum(1 for _ in decode_options(message)) >= steps

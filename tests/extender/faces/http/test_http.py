@@ -498,7 +498,8 @@ async def test_a_body_takes_its_room_until_it_is_decoded_although_its_call_is_ov
 
 async def test_bodies_are_decoded_one_at_a_time_in_turns_of_their_callers() -> None:
     times, order = iter(range(1000)), list[bytes]()
-    bodies = Bodies(1, Budget(), clock=lambda: next(times) * CREDIT_SECONDS)
+    budget = Budget(clock=lambda: 0.0)  # no pauses
+    bodies = Bodies(1, budget, clock=lambda: 2 * next(times) * CREDIT_SECONDS)
     begun, go = threading.Event(), threading.Event()
 
     def decode(name: bytes) -> None:
@@ -553,7 +554,7 @@ def test_bodies_that_wait_for_each_other_leave_most_of_the_time_to_other_work(
         now[0] += 2.0
 
     async def send() -> None:
-        bodies = Bodies(1, Budget(), source, clock=lambda: now[0], off_loop=at_once)
+        bodies = Bodies(1, Budget(clock=lambda: now[0]), source, off_loop=at_once)
         if are_together:
             await asyncio.gather(*[bodies.decoded("caller", decode, b" " * size) for _ in began])
         else:
