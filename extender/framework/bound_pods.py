@@ -1,17 +1,19 @@
 """Pods that have a node, in turns, and whether they have their claims."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
-from operator import is_not
 from typing import Final
 
 from allocator import InvalidObjectError
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
+from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject, parse_claim_object
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach, View
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
 
@@ -22,73 +24,119 @@ PIECE: Final = 50
 """The number of pods after which other work gets the event loop: to look at them takes a millisecond."""
 
 
-class BoundPods:
-    """The pods that have a node and need their claims, some in each turn."""
+@dataclass(slots=True)
+class _Following:
+    """The bound pods, by their uids.
+
+    Attributes:
+        uids: of all of them, by key.
+        open: those to look at, in turns.
+        claims: those that have all of their claims, with the keys of these.
+        users: the pods in `claims` that name a claim; a single one has no tuple.
+    """
+
+    uids: dict[ObjectKey, str] = field(default_factory=dict)
+    open: dict[str, None] = field(default_factory=dict)
+    claims: dict[str, tuple[ObjectKey, ...]] = field(default_factory=dict)
+    users: dict[ObjectKey, str | tuple[str, ...]] = field(default_factory=dict)
+
+    def look(self, key: ObjectKey, pod: Pod | None) -> str:
+        """Take in a pod as it is now. Returns the uid of the pod that is not there any more; empty: none is gone."""
+        known, uid = self.uids.pop(key, ""), pod.uid if pod is not None and pod.node_name else ""
+        self.open.pop(known, None)
+        self.leave_alone(known, ())
+        if uid:
+            self.uids[key] = uid
+            self.open[uid] = None
+        return known if known != uid else ""
+
+    def leave_alone(self, uid: str, claims: tuple[ObjectKey, ...]) -> None:
+        """Look at a pod no more until it changes, or one of these claims does."""
+        self.open.pop(uid, None)
+        for key in self.claims.pop(uid, ()):
+            left = tuple(each for each in _users(self.users.pop(key, ())) if each != uid)
+            if left:
+                self.users[key] = left if len(left) > 1 else left[0]
+        for key in claims:
+            others = _users(self.users.get(key, ()))
+            self.users[key] = (*others, uid) if others else uid
+        if claims:
+            self.claims[uid] = claims
+
+    def changed(self, key: ObjectKey) -> None:
+        """Look again at the pods that name a claim."""
+        for uid in _users(self.users.get(key, ())):
+            self.leave_alone(uid, ())
+            self.open[uid] = None
+
+
+def _users(found: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (found,) if isinstance(found, str) else found
+
+
+class BoundPods(View[_Following]):
+    """The pods that have a node and need their claims, some in each turn.
+
+    All are looked at first. One that is `settled` is left alone until it changes, or one of its claims does; the others
+    come again. So nothing is done while nothing changes.
+    """
+
+    topics = frozenset({Topic.POD, Topic.CLAIM})
+    bound = "the bound pods, and the keys of their claims"
 
     def __init__(self, state: ClusterState) -> None:
+        super().__init__(state)
         self._state = state
+        self._had: set[str] = set()
         self._waiting: Iterator[str] = iter(())
 
-    def next_uids(self) -> Sequence[str]:
-        """The uids of the pods of the next turn; none after the last ones, and then the first ones again."""
+    def build(self, snapshot: Snapshot) -> _Following:
+        """All bound pods, to be looked at."""
+        found = _Following()
+        for uid in (uid for pods in snapshot.bound.values() for uid in pods):
+            found.look(snapshot.pod_keys[uid], snapshot.pod(uid))
+        self._had.intersection_update(found.open)
+        return found
+
+    def apply(self, value: _Following, reach: Reach, snapshot: Snapshot) -> _Following:
+        """With the pods that have changed, and those whose claims have, to be looked at."""
+        for key in reach.keys(Topic.POD) or ():
+            self._had.discard(value.look(key, snapshot.pods.get(key)))
+        for key in reach.keys(Topic.CLAIM) or ():
+            value.changed(key)
+        return value
+
+    def had_claims(self, uid: str) -> bool:
+        """Whether the pod of a uid had all of its claims at some time."""
+        return uid in self._had
+
+    async def turn(self) -> AsyncIterator[Pod]:
+        """The pods of the next turn, as the newest snapshot has them, with pauses for other work.
+
+        There are none after the last ones, and then the first ones again.
+        """
+        following = self.at(self._state.snapshot)
         uids = list(islice(self._waiting, AT_ONCE))
         if not uids:
-            self._waiting = iter([uid for bound in self._state.snapshot.bound.values() for uid in bound])
-        return uids
-
-    async def pods(self, uids: Sequence[str], known: "PodsWithClaims") -> AsyncIterator[Pod]:
-        """The pods of a turn that need their claims, as the newest snapshot has them, with pauses for other work.
-
-        Args:
-            uids: of the turn.
-            known: pods that are left out until they or their claims change.
-        """
+            self._waiting = iter(tuple(following.open))
         for start in range(0, len(uids), PIECE):
             if start:
                 await asyncio.sleep(0)
-            for uid in known.changed(uids[start : start + PIECE], self._state.snapshot):
-                pod = self._state.snapshot.pod(uid)
+            for uid in uids[start : start + PIECE]:
+                pod = self._state.snapshot.pod(uid) if uid in following.open else None
                 if pod is not None and needs_claims(pod):
                     yield pod
+                elif pod is not None:
+                    following.leave_alone(uid, ())
 
+    def settled(self, pod: Pod, snapshot: Snapshot) -> None:
+        """The pod has all of its claims: it is left alone until it changes, or one of them does."""
+        self._had.add(pod.uid)
+        self.at(snapshot).leave_alone(pod.uid, claim_keys(pod))
 
-class PodsWithClaims:
-    """Bound pods that were seen with all of their claims, each with the values of pod and claims of that time.
-
-    Snapshots replace values and never change them. So a pod is known to be unchanged without a look at its claims,
-    which may have hundreds of consumers.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[Pod, tuple[ObjectKey, ...], tuple[ClaimObject, ...]]] = {}
-
-    def __contains__(self, uid: str) -> bool:
-        """Whether the pod of that uid had all of its claims at some time."""
-        return uid in self._seen
-
-    def changed(self, uids: Iterable[str], snapshot: Snapshot) -> list[str]:
-        """Those of the pods that are not known, or that are not the same values any more, or their claims are not.
-
-        All bound pods are compared several times a second: nothing written in Python is called for each.
-        """
-        seen, keys, pods, claims = self._seen.get, snapshot.pod_keys, snapshot.pods, snapshot.claims.get
-        return [
-            uid
-            for uid in uids
-            if (known := seen(uid)) is None
-            or uid not in keys
-            or pods[keys[uid]] is not known[0]
-            or any(map(is_not, map(claims, known[1]), known[2]))
-        ]
-
-    def note(self, pod: Pod, snapshot: Snapshot) -> None:
-        """Remember a pod that has all of its claims."""
-        claims = tuple([snapshot.claims[key] for key in claim_keys(pod)])
-        self._seen[pod.uid] = pod, tuple([snapshot.claim_keys[each.claim.uid] for each in claims]), claims
-
-    def forget_gone(self, snapshot: Snapshot) -> None:
-        """Forget the pods that do not exist any more."""
-        self._seen = {uid: seen for uid, seen in self._seen.items() if uid in snapshot.pod_keys}
+    def leave_alone(self, pod: Pod, snapshot: Snapshot) -> None:
+        """Nothing is to be done for the pod until it changes."""
+        self.at(snapshot).leave_alone(pod.uid, ())
 
 
 def needs_claims(pod: Pod) -> bool:

@@ -16,7 +16,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
-from extender.framework.bound_pods import BoundPods, PodsWithClaims, lacking, lacks
+from extender.framework.bound_pods import BoundPods, lacking, lacks
 from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
@@ -25,7 +25,7 @@ logger = structlog.get_logger()
 
 
 class LostClaims(BackgroundTask):
-    """Looks at bound pods in turns, some at a time.
+    """Looks at bound pods that have changed, or whose claims have, some at a time.
 
     Args:
         state: the cluster.
@@ -42,25 +42,22 @@ class LostClaims(BackgroundTask):
         self._count = count
         self._tell = tell
         self._pods = BoundPods(state)
-        self._had = PodsWithClaims()
         self._told: set[tuple[str, ObjectKey]] = set()
 
     async def tick(self) -> None:
         """Look at some bound pods, and at the rest next time."""
         if self._state.not_ready:
             return
-        uids = self._pods.next_uids()
-        if not uids:
+        if self._told:
             snapshot = self._state.snapshot
-            self._had.forget_gone(snapshot)
             self._told = {each for each in self._told if snapshot.pod(each[0]) is not None}
-        async for pod in self._pods.pods(uids, self._had):
+        async for pod in self._pods.turn():
             snapshot = self._state.snapshot
             missing = lacking(pod, snapshot)
             self._told.difference_update((pod.uid, key) for key in claim_keys(pod) if key not in missing)
             if not missing:
-                self._had.note(pod, snapshot)
-            for key in missing if pod.has_started or pod.uid in self._had else ():
+                self._pods.settled(pod, snapshot)
+            for key in missing if pod.has_started or self._pods.had_claims(pod.uid) else ():
                 if (pod.uid, key) not in self._told and await lacks(self._api, pod, key):
                     self._found(pod, key)
 

@@ -29,7 +29,7 @@ from extender.framework.asked import Asked
 from extender.framework.bind.claim_allocator import ClaimAllocator
 from extender.framework.bind.plan import BindPlan
 from extender.framework.bind_errors import BindError
-from extender.framework.bound_pods import BoundPods, PodsWithClaims, lacking, lacks, needs_claims
+from extender.framework.bound_pods import BoundPods, lacking, lacks, needs_claims
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.leased_work import LeasedWork, WaitingWork
@@ -167,7 +167,6 @@ class PinnedPods(BackgroundTask):
         self._tell = tell
         self._now = now
         self._pods = BoundPods(state)
-        self._served = PodsWithClaims()
         self._seen = state.snapshot
         self._waiting = FairMemory[WaitingWork](MOST_PODS)
         self._work = LeasedWork(lease, solver, claims.awaited, self._serve)
@@ -192,16 +191,16 @@ class PinnedPods(BackgroundTask):
         await self._serve_due()
 
     async def _find(self) -> None:
-        uids = self._pods.next_uids()
-        if not uids:
-            self._served.forget_gone(self._state.snapshot)
-        async for pod in self._pods.pods(uids, self._served):
+        async for pod in self._pods.turn():
             snapshot = self._state.snapshot
-            if pod.has_started or no_attempt(pod, self._asked.named):
+            if pod.has_started:
+                self._pods.leave_alone(pod, snapshot)
+                continue
+            if no_attempt(pod, self._asked.named):
                 continue
             if not lacks_some(pod, snapshot):
                 if not pod.containers:
-                    self._served.note(pod, snapshot)
+                    self._pods.settled(pod, snapshot)
             elif pod.uid not in self._waiting:
                 self._admit(pod)
             reason = without_devices(pod, snapshot, self._solver.features)

@@ -1,13 +1,15 @@
 """Claims that bound pods have lost to others: found, counted and told once."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.cluster.cluster_state import ClusterState
-from extender.framework.bound_pods import AT_ONCE, PIECE, BoundPods, PodsWithClaims
+from extender.framework.bound_pods import AT_ONCE, PIECE, BoundPods, lacking, needs_claims
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.lost_claims import LostClaims
@@ -107,21 +109,74 @@ def test_news_of_claims_that_come_late_are_no_loss() -> None:
     assert scene.told == []
 
 
-def test_a_pod_is_known_to_be_unchanged_until_it_or_its_claim_changes() -> None:
-    scene = Scene(USED, pod("p", "a", on="n"))
-    had, state = PodsWithClaims(), scene.state
+class Looked:
+    """Whoever looks at bound pods, and settles those that have their claims."""
 
-    def is_unchanged() -> bool:
-        return not had.changed([state.snapshot.pods[POD].uid], state.snapshot)
+    def __init__(self, state: ClusterState) -> None:
+        self.pods, self.state = BoundPods(state), state
 
-    assert not is_unchanged()
-    had.note(state.snapshot.pods[POD], state.snapshot)
-    assert is_unchanged()
+    def look(self) -> list[str]:
+        """The names of the pods of a whole round."""
+
+        async def round_() -> list[str]:
+            found = []
+            for _ in range(2):
+                async for each in self.pods.turn():
+                    found.append(each.name)
+                    if not lacking(each, self.state.snapshot):
+                        self.pods.settled(each, self.state.snapshot)
+            return found
+
+        return virtualtime.run(round_())
+
+
+def test_a_pod_is_left_alone_until_it_or_one_of_its_claims_changes() -> None:
+    scene = Scene(USED, pod("p", "a", on="n"), claim("b", allocated=["n/gpu-1"], users=["q"]), pod("q", "b", on="n"))
+    looked = Looked(scene.state)
+    assert sorted(looked.look()) == ["p", "q"]
+    assert looked.look() == []
     virtualtime.run(scene.api.patch_status(CLAIMS, KEY, {"status": {"reservedFor": None}}))
-    assert not is_unchanged()
-    had.note(state.snapshot.pods[POD], state.snapshot)
+    assert looked.look() == ["p"]
+    assert looked.look() == ["p"], "it lacks its claim"
+    virtualtime.run(scene.api.patch_status(CLAIMS, KEY, {"status": USED["status"]}))
+    assert looked.look() == ["p"]
     virtualtime.run(scene.api.patch(PODS, POD, {"metadata": {"labels": {"app": "web"}}}))
-    assert not is_unchanged()
+    assert looked.look() == ["p"]
+    assert looked.look() == []
+
+
+@given(st.data())
+def test_pods_that_lack_a_claim_are_looked_at_and_the_others_are_left_alone(data: st.DataObject) -> None:
+    names = [*"abcd"]
+    scene = Scene(USED, *[claim(name, allocated=["n/gpu-0"], users=["p"]) for name in "bcd"], pod("p", "a", on="n"))
+    looked = Looked(scene.state)
+    looked.look()
+    for number in range(data.draw(st.integers(1, 12))):
+        _happens(scene, data, names, number)
+        looked.look()
+        snapshot = scene.state.snapshot
+        lack = {each.name for each in snapshot.pods.values() if needs_claims(each) and lacking(each, snapshot)}
+        assert set(looked.look()) == lack
+
+
+def _happens(scene: Scene, data: st.DataObject, names: Sequence[str], number: int) -> None:
+    name, key = f"q{number}", ObjectKey("ns", data.draw(st.sampled_from(names)))
+    pods = [each.name for each in scene.state.snapshot.pods.values()]
+
+    async def change() -> None:
+        match data.draw(st.sampled_from(["new", "gone", "used", "free"])):
+            case "new":
+                named = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
+                await scene.api.create(PODS, pod(name, *named, on=data.draw(st.sampled_from(["n", ""]))))
+            case "gone" if pods:
+                await scene.api.delete(PODS, ObjectKey("ns", data.draw(st.sampled_from(pods))))
+            case "used":
+                users = claim(key.name, allocated=["n/gpu-0"], users=pods)["status"]
+                await scene.api.patch_status(CLAIMS, key, {"status": users})
+            case "free":
+                await scene.api.patch_status(CLAIMS, key, {"status": {"allocation": None, "reservedFor": None}})
+
+    virtualtime.run(change())
 
 
 def test_what_the_controller_released_of_a_pod_that_is_gone_is_no_loss() -> None:
@@ -157,10 +212,10 @@ def test_other_work_gets_the_event_loop_while_many_bound_pods_are_looked_at() ->
 
     async def look() -> None:
         bound = BoundPods(state)
-        assert not bound.next_uids()
+        assert [each async for each in bound.turn()] == []
         working = asyncio.create_task(others())
         await asyncio.sleep(0)
-        async for _ in bound.pods(bound.next_uids(), PodsWithClaims()):
+        async for _ in bound.turn():
             at_a_time[-1] += 1
         working.cancel()
 
