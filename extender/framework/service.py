@@ -32,7 +32,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import RESOURCES
 from extender.tools.fairness.waiting_budget import WaitingBudget
 from extender.tools.faults import Faults, RefusedError
-from extender.tools.offload import Offload, in_thread
+from extender.tools.offload import Of, Offload, in_thread
 from extender.tools.verb_priority import VerbPriority
 
 _SOLVING_SHARE = 0.8
@@ -238,7 +238,7 @@ class Service:
         if not is_known or not self._worth_of_cpu_scores.is_due(args.pod, args.names):
             return [0] * len(args.names)
         call = partial(score_by_cpu, args.pod, args.names, snapshot, self._for_call(), self._decider)
-        scores = await self._off_loop(call)
+        scores = await self._off_loop(Of(args.pod.namespace, call))
         self._worth_of_cpu_scores.note(scores)
         return scores
 
@@ -263,7 +263,8 @@ class Service:
             await self.background.before_preempt(pod, args.victims, self.state.snapshot)
         snapshot = self.state.known()
         pod = refreshed(args.pod, snapshot)
-        found = await self._off_loop(partial(solver.plugins.post_filter, pod, args.victims, snapshot, solver))
+        choice = partial(solver.plugins.post_filter, pod, args.victims, snapshot, solver)
+        found = await self._off_loop(Of(pod.namespace, choice))
         return await self.background.allowed(pod, found) if is_there else found
 
     async def bind(self, args: BindArgs) -> None:
@@ -321,7 +322,8 @@ class Service:
         began = clock()
         result = None
         try:
-            result = await self._off_loop(partial(work, replace(bounds, patience=budget.left(pod.namespace, began))))
+            patient = partial(work, replace(bounds, patience=budget.left(pod.namespace, began)))
+            result = await self._off_loop(Of(pod.namespace, patient))
         finally:
             in_vain = clock() - began if result is None else result.in_vain
             if in_vain:

@@ -38,7 +38,7 @@ from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.tools.fairness.backlog import Backlog
 from extender.tools.fairness.fair_memory import ReportingMemory
-from extender.tools.offload import Offload
+from extender.tools.offload import Of, Offload
 
 T = TypeVar("T")
 
@@ -103,7 +103,8 @@ class ImmediateClaims:
         for each in self.binder.plugins:
             await each.before(pod, self.state.snapshot.nodes if names is None else names)
         is_wanted = partial(self.state.has_claim, claim.claim.uid)
-        node = await self.off_loop(partial(best_node, pod, names, self.state.snapshot, self.decider, is_wanted))
+        search = partial(best_node, pod, names, self.state.snapshot, self.decider, is_wanted)
+        node = await self.off_loop(Of(pod.namespace, search))
         there, until = replace(pod, node_name=node), claims.until()
         try:
             await claims.allocate(there, await claims.plan(there, until, self.off_loop), until)

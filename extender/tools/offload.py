@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -115,35 +115,58 @@ def _caught(work: Callable[[], _T], kinds: tuple[type[Exception], ...]) -> _T | 
         return _Failed(error.with_traceback(None))
 
 
+@dataclass(frozen=True, slots=True)
+class Of(Generic[_T]):
+    """Work of a namespace. Where works take turns, the namespaces do."""
+
+    namespace: str
+    work: Callable[[], _T]
+
+    def __call__(self) -> _T:
+        """Do the work."""
+        return self.work()
+
+
+def namespace_of(work: Callable[[], object]) -> str:
+    """Whose work it is; empty: it is not said."""
+    return work.namespace if isinstance(work, Of) else ""
+
+
 class Queue:
-    """Turns: one at a time, in the order of arrival."""
+    """Turns: one at a time, the namespaces one after the other, and in a namespace in the order of arrival."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[threading.Event] = deque()
+        self._waiting: dict[str, deque[threading.Event]] = {}
+        """By namespace; the one whose turn is next comes first. None is empty."""
         self._is_busy = False
 
     def __len__(self) -> int:
         """How many threads wait."""
-        return len(self._waiting)
+        with self._lock:
+            return sum(map(len, self._waiting.values()))
 
-    def enter(self) -> None:
+    def enter(self, namespace: str = "") -> None:
         """Wait for a turn."""
         with self._lock:
             if not self._is_busy:
                 self._is_busy = True
                 return
             turn = threading.Event()
-            self._waiting.append(turn)
+            self._waiting.setdefault(namespace, deque()).append(turn)
         turn.wait()
 
     def leave(self) -> None:
-        """End the turn; the next thread gets one."""
+        """End the turn; a thread of the next namespace gets one."""
         with self._lock:
-            if self._waiting:
-                self._waiting.popleft().set()
-            else:
+            namespace = next(iter(self._waiting), None)
+            if namespace is None:
                 self._is_busy = False
+                return
+            turns = self._waiting.pop(namespace)
+            turns.popleft().set()
+            if turns:
+                self._waiting[namespace] = turns
 
 
 class _Piece(threading.local):
@@ -155,6 +178,7 @@ class _Piece(threading.local):
         is_background: it is background work.
         worked: the processor time of the thread when the piece of background work began.
         rested: seconds for which the search has rested. They do not count as its time.
+        namespace: whose search it is.
     """
 
     until: float = math.inf
@@ -162,6 +186,7 @@ class _Piece(threading.local):
     is_background: bool = False
     worked: float = 0.0
     rested: float = 0.0
+    namespace: str = ""
 
 
 class Searches:
@@ -169,7 +194,8 @@ class Searches:
 
     A hard search delays other hard searches. It delays neither short ones nor the event loop, which would otherwise
     wait for all computing threads each time it continues. A search takes its turn when it looks at the clock, which it
-    does before each selector, and within a selector that is costly.
+    does before each selector, and within a selector that is costly. The turns go round the namespaces (`Of`): however
+    many hard searches one of them has, another one waits for one turn of these.
 
     Background work has turns of its own, which are shorter, and rests between them. So all of it together has a share
     of the interpreter at most while verbs are called, and verbs never wait for it.
@@ -198,6 +224,11 @@ class Searches:
         self._background_threads = anyio.CapacityLimiter(MOST_IN_BACKGROUND)
 
     @property
+    def waiting(self) -> int:
+        """How many long searches wait for their turn."""
+        return len(self._long)
+
+    @property
     def waiting_in_background(self) -> int:
         """How many background works wait for their turn."""
         return len(self._background)
@@ -212,11 +243,11 @@ class Searches:
             self._begin_piece()
             return self._now() - piece.rested
         if not piece.is_long:
-            self._long.enter()
+            self._long.enter(piece.namespace)
             piece.is_long = True
         elif self._long:
             self._long.leave()
-            self._long.enter()
+            self._long.enter(piece.namespace)
         now = self._now()
         piece.until = now + SLICE_SECONDS
         return now
@@ -233,6 +264,7 @@ class Searches:
 
     def _run(self, work: Callable[[], _T]) -> _T:
         piece = self._piece
+        piece.namespace = namespace_of(work)
         piece.until = self._now() + SHORT_SECONDS
         try:
             return work()
@@ -244,7 +276,7 @@ class Searches:
 
     def _run_in_background(self, work: Callable[[], _T]) -> _T:
         piece = self._piece
-        piece.is_background = True
+        piece.is_background, piece.namespace = True, namespace_of(work)
         self._begin_piece()
         piece.rested = 0.0
         try:
@@ -256,7 +288,7 @@ class Searches:
     def _begin_piece(self) -> None:
         """Wait for a turn of background work, and rest in it."""
         piece, before = self._piece, self._now()
-        self._background.enter()
+        self._background.enter(piece.namespace)
         self.verbs.rest()
         now = self._now()
         piece.rested += now - before

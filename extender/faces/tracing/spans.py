@@ -28,7 +28,7 @@ from extender.config.settings import TracingSettings
 from extender.faces.tracing.tracing import Call
 from extender.framework.verb import Facts
 from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, Transport, asked
-from extender.tools.offload import Offload
+from extender.tools.offload import Of, Offload, namespace_of
 from extender.tools.version import __version__
 
 _T = TypeVar("_T")
@@ -85,7 +85,7 @@ class Spans:
                 with _span(self._tracer, "solve"):
                     return work()
 
-            return await off_loop(solve)
+            return await off_loop(Of(namespace_of(work), solve))
 
         return solving
 

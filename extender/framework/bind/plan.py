@@ -33,7 +33,7 @@ from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.pods.node_resources import ShortageError
 from extender.framework.still_holds import still_holds
-from extender.tools.offload import Offload, at_once
+from extender.tools.offload import Of, Offload, at_once
 
 MOST_TRIES: Final = 5
 """The search is made in a thread at most this number of times, if something that it depends on changes meanwhile."""
@@ -239,7 +239,7 @@ class BindPlanner:
 
         try:
             at_hand = found_at_hand(cycle, node) if left > 0 else None
-            found, seconds = await off_loop(search) if at_hand is None else (at_hand, 0.0)
+            found, seconds = await off_loop(Of(cycle.pod.namespace, search)) if at_hand is None else (at_hand, 0.0)
         except (InvalidClaimError, SelectorError) as error:
             raise BindError(error.told(request_nouns(cycle.pod))) from error
         except TimeoutError as error:

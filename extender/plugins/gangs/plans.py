@@ -17,7 +17,7 @@ from extender.plugins.gangs.gang import Gang
 from extender.plugins.gangs.planner import GangPlanner, shared_claims
 from extender.plugins.gangs.rejected_members import RejectedMembers
 from extender.plugins.gangs.seats import GangPlan, Shortfall
-from extender.tools.offload import Offload
+from extender.tools.offload import Of, Offload
 
 
 class GangPlans:
@@ -63,10 +63,10 @@ class GangPlans:
         preempting = gang.free if any(map(self._rejected.with_evictions, gang.free)) else ()
         names = self._names(present, preempting, with_evictions=False)
         planner = GangPlanner(self._with_written(present), Planner(solver, self._decider), names)
-        found = await self._off_loop(partial(self._planned, planner, gang, present))
+        found = await self._off_loop(Of(gang.key.namespace, partial(self._planned, planner, gang, present)))
         if isinstance(found, Shortfall) and preempting:
             planner = replace(planner, names_of=self._names(present, preempting, with_evictions=True))
-            found = await self._off_loop(partial(self._planned, planner, gang, present))
+            found = await self._off_loop(Of(gang.key.namespace, partial(self._planned, planner, gang, present)))
         is_void = not isinstance(found, Shortfall) and self._is_void(found, planner.snapshot)
         return None if is_void else found
 

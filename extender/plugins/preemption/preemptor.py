@@ -52,7 +52,7 @@ from extender.plugins.preemption.nominations import Nominations
 from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
 from extender.tools.fairness.fair_memory import ReportingMemory
 from extender.tools.fairness.turns import Turns
-from extender.tools.offload import Offload
+from extender.tools.offload import Of, Offload
 
 logger = structlog.get_logger()
 
@@ -297,7 +297,7 @@ class Preemptor(BackgroundTask):
         refused: list[EvictionRefusal] = []
         choice = partial(self._choice, pod, names, planned, self._state.snapshot, solver, refused)
         try:
-            found = await self._off_loop(choice)
+            found = await self._off_loop(Of(pod.namespace, choice))
             is_void = pod.uid not in self._choosing
         finally:
             self._choosing.discard(pod.uid)

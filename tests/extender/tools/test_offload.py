@@ -18,6 +18,7 @@ from extender.tools.offload import (
     BACKGROUND_SECONDS,
     SHORT_SECONDS,
     SLICE_SECONDS,
+    Of,
     Queue,
     Searches,
     in_thread,
@@ -287,19 +288,53 @@ async def test_a_background_work_that_fails_gives_its_turn_to_the_next() -> None
             await shared.searches.in_background(failing)
 
 
-def test_a_queue_is_first_come_first_served() -> None:
+@pytest.mark.parametrize(
+    ("namespaces", "turns"),
+    [("aaaaa", [0, 1, 2, 3, 4]), ("aaaab", [0, 4, 1, 2, 3]), ("abcab", [0, 1, 2, 3, 4])],
+    ids=["of one namespace", "one with many, and another", "of several"],
+)
+def test_in_a_queue_namespaces_take_turns_and_in_each_the_first_comes_first(namespaces: str, turns: list[int]) -> None:
     queue, order = Queue(), list[int]()
     queue.enter()
 
     def wait(number: int) -> None:
-        queue.enter()
+        queue.enter(namespaces[number])
         order.append(number)
         queue.leave()
 
     with waiting(queue, wait, 5):
         assert len(queue) == 5
         queue.leave()
-    assert order == list(range(5))
+    assert order == turns
+
+
+async def test_long_searches_of_a_namespace_delay_one_of_another_by_one_turn() -> None:
+    script = Script()
+    names = [f"many-{number}" for number in range(4)]
+    tasks = [asyncio.create_task(script.searches.in_thread(Of("many", script.search(name, 3)))) for name in names]
+    tasks.append(asyncio.create_task(script.searches.in_thread(Of("one", script.search("one", 3)))))
+    await asyncio.sleep(0)
+    for name in (*names, "one"):
+        script.step(name)
+        await script.looked(name)
+    script.now += SHORT_SECONDS
+    script.step(names[0])
+    await script.looked(names[0])
+    for number, name in enumerate((*names[1:], "one"), 1):
+        script.step(name)
+        for _ in iter(lambda: script.searches.waiting, number):
+            await asyncio.sleep(0)
+    script.now += SLICE_SECONDS
+    script.step(names[0])
+    await script.looked(names[1])
+    script.now += SLICE_SECONDS
+    script.step(names[1])
+    await script.looked("one")
+    for name in (*names, "one"):
+        for _ in range(3):
+            script.step(name)
+            script.now += SLICE_SECONDS
+    await asyncio.gather(*tasks)
 
 
 @contextmanager
