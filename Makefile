@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
+.PHONY: help serve test coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -63,8 +63,15 @@ test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA 
 	$(BIN)/python -m tests.kit.node.binaries
 	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node
 
+# It has a cluster and images of its own, built from Go modules and by the steps of the Dockerfile.
+test-installed: export KUBERNETES := 1.37
+test-installed: $(VENV)/.dev  ## install the chart on real nodes with the image of deploy/Dockerfile, and upgrade, roll back, evict and drain while pods come and go (docs/testing.md): as test-node, and Python 3.13
+	env -u KUBEBUILDER_ASSETS $(BIN)/python -m tests.kit.node.binaries
+	env -u KUBEBUILDER_ASSETS $(BIN)/python -m tests.kit.node.building tests/installed/.images
+	env -u KUBEBUILDER_ASSETS $(BIN)/python -m tests.kit.node.sandbox tests/installed/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/installed
+
 # Each target runs, whatever became of the one before; the last lines say which failed.
-SUITES := coverage test-cluster-long test-validate test-older test-upstream-suite test-node test-loadtest test-hostile test-fuzz simulate-operations test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-filters test-tenants
+SUITES := coverage test-cluster-long test-validate test-older test-upstream-suite test-node test-installed test-loadtest test-hostile test-fuzz simulate-operations test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-filters test-tenants
 nightly: export HOSTILE :=
 nightly:  ## run what takes too long for each commit: hours; SUITES="test-older test-node" runs some of it
 	@failed=; for each in $(SUITES); do \

@@ -410,9 +410,18 @@ def test_the_image_installs_nothing_else() -> None:
     assert "--no-deps --no-index" in ours
 
 
-def test_the_base_image_can_be_given_by_digest() -> None:
+def test_the_base_image_is_named_by_its_digest() -> None:
     assert {*re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)} == {"${PYTHON_IMAGE}"}
-    assert re.search(r"^ARG PYTHON_IMAGE=", DOCKERFILE, re.MULTILINE)
+    (image,) = re.findall(r"^ARG PYTHON_IMAGE=(.+)$", DOCKERFILE, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.13\.\d+-slim-trixie@sha256:[0-9a-f]{64}", image)
+
+
+def test_the_library_of_python_is_compiled_in_the_image() -> None:
+    """Files of the base image are not, and the image's user may write none: each start would compile them again."""
+    last = DOCKERFILE[DOCKERFILE.rindex("FROM ") :]
+    (command,) = (orjson.loads(each) for each in re.findall(r"^RUN (\[.+\])$", last, re.MULTILINE))
+    assert command[:2] == ["python", "-c"]
+    assert "compileall.compile_dir(sysconfig.get_path('stdlib')" in command[2]
 
 
 def test_the_image_is_made_of_what_there_is() -> None:

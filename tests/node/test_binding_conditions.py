@@ -6,6 +6,7 @@ import pytest
 
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, PODS, SLICES
+from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import START_SECONDS
@@ -31,7 +32,9 @@ async def fabric(node: Node, client: Client, namespace: str) -> AsyncIterator[st
         "bindingFailureConditions": ["example.com/broken"],
     }
     await client.create(CLASSES, device_class(name, name))
-    async with running(node_driver(node.plane, node.programs.programs, name, [device]), within=START_SECONDS):
+    async with running(
+        node_driver(node.plane.kubeconfig(ADMIN), node.programs.programs, name, [device]), within=START_SECONDS
+    ):
         yield name
         # Who unprepares needs the driver.
         await end_all_pods(client, namespace)

@@ -2,6 +2,7 @@
 
 import secrets
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,15 +14,17 @@ CONTROLLERS: Final = "system:kube-controller-manager"
 SCHEDULER: Final = "system:kube-scheduler"
 EXTENDER: Final = "dra-extender"
 KUBELET: Final = "system:node:node-1"
-"""Of the only node that has a kubelet."""
+"""Of the only node that has a kubelet, in most tests."""
 
-_GROUPS: Final = {
+MORE_KUBELETS: Final = ("system:node:node-2", "system:node:node-3")
+
+_GROUPS: Final[Mapping[str, str]] = {
     ADMIN: "system:masters",
     # Some of our controllers have no role of their own when they run under one identity.
     CONTROLLERS: "system:masters",
     SCHEDULER: "system:authenticated",
     EXTENDER: "system:authenticated",
-    KUBELET: "system:nodes",
+    **dict.fromkeys((KUBELET, *MORE_KUBELETS), "system:nodes"),
 }
 
 

@@ -90,12 +90,23 @@ def find_binaries(environ: Mapping[str, str], cache: Path = CACHE) -> Binaries:
         if wanted:
             raise BinariesError("KUBEBUILDER_ASSETS and KUBERNETES are both set; unset one of them")
         return _from_assets(Path(assets))
-    release = RELEASES.get(wanted or USUAL)
-    if release is None:
-        raise BinariesError(f'KUBERNETES="{wanted}" is none of the versions {", ".join(RELEASES)}')
+    release = _release(wanted or USUAL)
     name = f"controlplane-{(wanted or USUAL).replace('.', '-')}"
     target = built(name, _PROGRAM, release.flags, environ, cache)
     return Binaries({component: (str(target), component) for component in COMPONENTS})
+
+
+def find_scheduler(environ: Mapping[str, str], cache: Path = CACHE) -> tuple[Path, str]:
+    """kube-scheduler as a program of its own, built now if it has not been yet, and its version.
+
+    Raises:
+        BinariesError: there is no such version, there is no Go, or the build failed.
+    """
+    minor = environ.get("KUBERNETES") or USUAL
+    release = _release(minor)
+    name = f"kube-scheduler-{minor.replace('.', '-')}"
+    found = built(name, _PROGRAM, release.flags, environ, cache, "k8s.io/kubernetes/cmd/kube-scheduler")
+    return found, release.version
 
 
 def find_helm(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
@@ -155,6 +166,13 @@ def built(
     if not target.exists():
         _build(target, source, (*flags, "-o"), package, environ)
     return target
+
+
+def _release(minor: str) -> Release:
+    release = RELEASES.get(minor)
+    if release is None:
+        raise BinariesError(f'KUBERNETES="{minor}" is none of the versions {", ".join(RELEASES)}')
+    return release
 
 
 def _from_assets(folder: Path) -> Binaries:

@@ -13,6 +13,7 @@ from tests.kit.process import Process, answers, free_port
 START_SECONDS: Final = 120.0
 """For one component on a busy machine; they need about a second each."""
 
+_SIGNING_KEY: Final = "service-accounts.key"
 _CONTROLLERS: Final = (
     "resourceclaim-controller",
     "namespace-controller",
@@ -32,6 +33,9 @@ class Options:
         controllers: whether a controller manager runs; it needs resource.k8s.io/v1.
         more_controllers: that run in it besides those that all tests need.
         controller_flags: further flags of the controller manager.
+        address: where the API server listens, and how all others reach it.
+        port: of the API server; 0: one that is free.
+        service_accounts: whether each namespace has an account, and pods get tokens and the API server's authority.
     """
 
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
@@ -40,6 +44,9 @@ class Options:
     controllers: bool = True
     more_controllers: tuple[str, ...] = ()
     controller_flags: tuple[str, ...] = ()
+    address: str = "127.0.0.1"
+    port: int = 0
+    service_accounts: bool = False
 
     @property
     def gates_flag(self) -> tuple[str, ...]:
@@ -96,13 +103,13 @@ def control_plane(binaries: Binaries, folder: Path, logs: Path, options: Options
     etcd, etcd_url = _etcd(binaries, folder, logs)
     tokens = new_tokens()
     certificate = folder / "apiserver.crt"
-    port = free_port()
-    url = f"https://127.0.0.1:{port}"
+    port = options.port or free_port()
+    url = f"https://{options.address}:{port}"
     apiserver = Process(
         "kube-apiserver",
         (
             *binaries.command("kube-apiserver"),
-            *_apiserver_flags(folder, etcd_url, port, tokens),
+            *_apiserver_flags(folder, etcd_url, port, tokens, options),
             *options.gates_flag,
             *options.runtime_flag,
             *options.server_flags,
@@ -142,12 +149,14 @@ def _etcd(binaries: Binaries, folder: Path, logs: Path) -> tuple[Process, str]:
     return Process("etcd", command, answers(f"{client}/readyz"), logs / "etcd.log"), client
 
 
-def _apiserver_flags(folder: Path, etcd_url: str, port: int, tokens: dict[str, str]) -> tuple[str, ...]:
-    signing_key = write_signing_key(folder / "service-accounts.key")
+def _apiserver_flags(
+    folder: Path, etcd_url: str, port: int, tokens: dict[str, str], options: Options
+) -> tuple[str, ...]:
+    signing_key = write_signing_key(folder / _SIGNING_KEY)
     return (
         f"--etcd-servers={etcd_url}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
+        f"--bind-address={options.address}",
+        f"--advertise-address={options.address}",
         f"--secure-port={port}",
         f"--cert-dir={folder}",
         f"--token-auth-file={write_token_file(folder / 'tokens.csv', tokens)}",
@@ -158,13 +167,17 @@ def _apiserver_flags(folder: Path, etcd_url: str, port: int, tokens: dict[str, s
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={signing_key}",
         f"--service-account-signing-key-file={signing_key}",
-        # No controller makes the default service account that it asks for.
-        "--disable-admission-plugins=ServiceAccount",
+        # Without its controller, nobody makes the default service account that this plugin asks for.
+        *(() if options.service_accounts else ("--disable-admission-plugins=ServiceAccount",)),
     )
 
 
 def _controllers(plane: ControlPlane, options: Options) -> Process:
     port = free_port()
+    for_accounts = (
+        f"--service-account-private-key-file={plane.folder / _SIGNING_KEY}",
+        f"--root-ca-file={plane.certificate}",
+    )
     flags = (
         f"--kubeconfig={plane.kubeconfig(CONTROLLERS)}",
         f"--controllers={','.join((*_CONTROLLERS, *options.more_controllers))}",
@@ -172,6 +185,7 @@ def _controllers(plane: ControlPlane, options: Options) -> Process:
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
         f"--cert-dir={plane.folder}",
+        *(for_accounts if options.service_accounts else ()),
         *options.gates_flag,
         *options.controller_flags,
     )

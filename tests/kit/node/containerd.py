@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.kit.node.image import Image
+from tests.kit.node.image import program_image, write_images
 from tests.kit.node.sandbox import LOGS_INSIDE, STATE
 from tests.kit.process import Process
 
@@ -64,13 +64,17 @@ imports = []
 """
 
 
-def containerd(programs: Path) -> Process:
-    """containerd, not started yet; its configuration is written."""
+def containerd(programs: Path, subnet: str = _POD_SUBNET) -> Process:
+    """containerd, not started yet; its configuration is written.
+
+    Args:
+        subnet: of its pods.
+    """
     config = STATE / "containerd.toml"
     config.write_text(
         _CONFIG.format(state=STATE, socket=SOCKET, pause=_PAUSE, nri=NRI_SOCKET, cdi=CDI, programs=programs)
     )
-    _write_network(STATE / "cni")
+    _write_network(STATE / "cni", subnet)
     CDI.mkdir(exist_ok=True)
     # It looks for its shim on PATH.
     command = ("env", f"PATH={programs}:{os.environ['PATH']}", str(programs / "containerd"), "--config", str(config))
@@ -83,12 +87,21 @@ def import_images(programs: Path) -> None:
     Raises:
         subprocess.CalledProcessError: containerd refuses one.
     """
-    for image in (Image(_PAUSE, programs / "probe", ("pause",)), Image(PROBE, programs / "probe", ("show",))):
+    for name, argument in ((_PAUSE, "pause"), (PROBE, "show")):
         path = STATE / "image.tar"
-        image.write(path)
-        client = (str(programs / "ctr"), "--address", str(SOCKET), "--namespace", "k8s.io")
-        subprocess.run((*client, "images", "import", str(path)), check=True, stdout=subprocess.DEVNULL)
+        write_images(path, program_image(name, programs / "probe", (argument,)))
+        import_image(programs, path)
         path.unlink()
+
+
+def import_image(programs: Path, path: Path) -> None:
+    """Give containerd an image.
+
+    Raises:
+        subprocess.CalledProcessError: containerd refuses it.
+    """
+    client = (str(programs / "ctr"), "--address", str(SOCKET), "--namespace", "k8s.io")
+    subprocess.run((*client, "images", "import", str(path)), check=True, stdout=subprocess.DEVNULL)
 
 
 def listens(path: Path) -> Callable[[], bool]:
@@ -101,9 +114,14 @@ def listens(path: Path) -> Callable[[], bool]:
     return probe
 
 
-def _write_network(folder: Path) -> None:
+def _write_network(folder: Path, subnet: str) -> None:
     """Each pod is connected to the node alone, with an address from a file of given ones."""
-    addresses = {"type": "host-local", "ranges": [[{"subnet": _POD_SUBNET}]], "dataDir": str(STATE / "addresses")}
+    addresses = {
+        "type": "host-local",
+        "ranges": [[{"subnet": subnet}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "dataDir": str(STATE / "addresses"),
+    }
     plugin = {"type": "ptp", "ipMasq": False, "ipam": addresses}
     folder.mkdir(exist_ok=True)
     (folder / "pods.conflist").write_text(json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]}))

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from extender.kube.api import RawObject
-from tests.kit.controlplane.access import ADMIN
-from tests.kit.controlplane.components import ControlPlane
 from tests.kit.node.containerd import CDI, listens
 from tests.kit.node.kubelet import NODE, ROOT
 from tests.kit.node.sandbox import LOGS_INSIDE, STATE
@@ -23,10 +21,11 @@ GPUS: Final[tuple[RawObject, ...]] = tuple(
 )
 
 
-def node_driver(plane: ControlPlane, programs: Path, name: str, devices: Sequence[RawObject]) -> Process:
+def node_driver(kubeconfig: Path, programs: Path, name: str, devices: Sequence[RawObject], node: str = NODE) -> Process:
     """A driver, not started yet.
 
     Args:
+        kubeconfig: its way to the API server.
         name: of the driver.
         devices: of the node's pool, as in a ResourceSlice.
     """
@@ -34,9 +33,9 @@ def node_driver(plane: ControlPlane, programs: Path, name: str, devices: Sequenc
     path.write_text(json.dumps(devices))
     command = (
         str(programs / "driver"),
-        f"--kubeconfig={plane.kubeconfig(ADMIN)}",
+        f"--kubeconfig={kubeconfig}",
         f"--name={name}",
-        f"--node={NODE}",
+        f"--node={node}",
         f"--devices={path}",
         f"--kubelet={ROOT}",
         f"--cdi={CDI}",

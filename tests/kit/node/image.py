@@ -1,4 +1,4 @@
-"""A container image of one program: an OCI image layout in a tar file, as containerd imports it."""
+"""A container image: an OCI image layout in a tar file, as containerd imports it."""
 
 import io
 import platform
@@ -12,7 +12,7 @@ import orjson
 
 from extender.kube.api import RawObject
 
-_FOLDERS: Final = ("dev", "etc", "proc", "sys", "tmp")
+FOLDERS: Final = ("dev", "etc", "proc", "sys", "tmp")
 """Where a runtime mounts what each container has."""
 
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -23,47 +23,78 @@ _MEDIA: Final = "application/vnd.oci.image"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image with one program, which needs no file but itself.
+    """An image.
 
     Attributes:
         name: with a tag, as pods say it.
-        program: the file on this machine.
-        arguments: of the program, unless a pod has others.
+        layers: tar files, the lowest one first.
+        config: what containers of it run, and how: the member ``config`` of an image's configuration.
     """
 
     name: str
-    program: Path
-    arguments: tuple[str, ...] = ()
+    layers: tuple[bytes, ...]
+    config: RawObject
 
-    def write(self, path: Path) -> None:
-        """Write the tar file.
 
-        Raises:
-            OSError: the program cannot be read, or the file cannot be written.
-        """
-        layer = _layer(self.program)
-        config = {
-            "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
-            "os": "linux",
-            "config": {"Entrypoint": [f"/{self.program.name}"], "Cmd": list(self.arguments)},
-            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
-        }
-        with tarfile.open(path, "w") as tar:
-            layers = [_add_blob(tar, f"{_MEDIA}.layer.v1.tar", layer)]
+def write_images(path: Path, *images: Image) -> None:
+    """Write images into one tar file, which has what they share once.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    kind = f"{_MEDIA}.manifest.v1+json"
+    listed = []
+    with tarfile.open(path, "w") as tar:
+        for image in images:
+            config = {
+                "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+                "os": "linux",
+                "config": image.config,
+                "rootfs": {"type": "layers", "diff_ids": [_digest(layer) for layer in image.layers]},
+            }
+            layers = [_add_blob(tar, f"{_MEDIA}.layer.v1.tar", layer) for layer in image.layers]
             described = _add_blob(tar, f"{_MEDIA}.config.v1+json", orjson.dumps(config))
-            kind = f"{_MEDIA}.manifest.v1+json"
             manifest = {"schemaVersion": 2, "mediaType": kind, "config": described, "layers": layers}
-            listed = _add_blob(tar, kind, orjson.dumps(manifest))
-            listed["annotations"] = {"io.containerd.image.name": self.name}
-            _add(tar, "index.json", orjson.dumps({"schemaVersion": 2, "manifests": [listed]}))
-            _add(tar, "oci-layout", orjson.dumps({"imageLayoutVersion": "1.0.0"}))
+            named = {"annotations": {"io.containerd.image.name": image.name}}
+            listed.append(_add_blob(tar, kind, orjson.dumps(manifest)) | named)
+        _add(tar, "index.json", orjson.dumps({"schemaVersion": 2, "manifests": listed}))
+        _add(tar, "oci-layout", orjson.dumps({"imageLayoutVersion": "1.0.0"}))
 
 
-def _layer(program: Path) -> bytes:
+def program_image(name: str, program: Path, arguments: tuple[str, ...] = ()) -> Image:
+    """An image with one program, which needs no file but itself.
+
+    Args:
+        program: the file on this machine.
+        arguments: of the program, unless a pod has others.
+
+    Raises:
+        OSError: the program cannot be read.
+    """
+    config = {"Entrypoint": [f"/{program.name}"], "Cmd": list(arguments)}
+    return Image(name, (_layer_of_program(program),), config)
+
+
+def layer_of(folder: Path) -> bytes:
+    """All files below a folder, as a layer: root's, with their modes and times."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        for path in sorted(folder.rglob("*")):
+            tar.add(path, str(path.relative_to(folder)), recursive=False, filter=_of_root)
+    return content.getvalue()
+
+
+def _of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def _layer_of_program(program: Path) -> bytes:
     """The file system: empty folders, and the program."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
-        for name in _FOLDERS:
+        for name in FOLDERS:
             folder = tarfile.TarInfo(name)
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(folder)
@@ -72,9 +103,11 @@ def _layer(program: Path) -> bytes:
 
 
 def _add_blob(tar: tarfile.TarFile, media_type: str, content: bytes) -> RawObject:
-    """Add content under its digest; how others refer to it."""
+    """Add content under its digest, unless it is there; how others refer to it."""
     digest = _digest(content)
-    _add(tar, f"blobs/{digest.replace(':', '/')}", content)
+    name = f"blobs/{digest.replace(':', '/')}"
+    if name not in tar.getnames():
+        _add(tar, name, content)
     return {"mediaType": media_type, "digest": digest, "size": len(content)}
 
 

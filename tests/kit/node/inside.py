@@ -75,7 +75,6 @@ def set_up_mounts(logs: Path) -> None:
 
 def set_up_network() -> None:
     """A node's address and default route. Nothing answers beyond the node."""
-    socket.sethostname("node-1")
     # Not each kernel has dummy devices. One end of a pair will do.
     for command in (
         "link set lo up",
@@ -146,6 +145,7 @@ def _mount(*arguments: str) -> None:
 def main() -> None:
     """Set up, and run the command of the arguments."""
     set_up_mounts(Path(sys.argv[1]))
+    socket.sethostname("node-1")
     set_up_network()
     sys.exit(run(sys.argv[2:]))
 

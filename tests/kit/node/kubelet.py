@@ -6,7 +6,6 @@ from typing import Final
 
 from extender.kube.api import RawObject
 from tests.kit.controlplane.access import KUBELET
-from tests.kit.controlplane.components import ControlPlane
 from tests.kit.node.containerd import SOCKET
 from tests.kit.node.inside import NODE_IP
 from tests.kit.node.sandbox import LOGS_INSIDE, STATE
@@ -20,28 +19,34 @@ _EVICTION_SIGNALS: Final = ("memory.available", "nodefs.available", "nodefs.inod
 _HEALTH: Final = "http://127.0.0.1:10248/healthz"
 
 
-def kubelet(plane: ControlPlane, programs: Path) -> Process:
-    """The kubelet, not started yet; its configuration is written."""
+def kubelet(kubeconfig: Path, programs: Path, name: str = NODE, address: str = NODE_IP) -> Process:
+    """The kubelet, not started yet; its configuration is written.
+
+    Args:
+        kubeconfig: its way to the API server.
+        name: of the node.
+        address: of the node.
+    """
     config = STATE / "kubelet.json"
-    config.write_text(json.dumps(_config()))
+    config.write_text(json.dumps(_config(address)))
     command = (
         str(programs / "kubelet"),
         f"--config={config}",
-        f"--kubeconfig={plane.kubeconfig(KUBELET)}",
-        f"--hostname-override={NODE}",
-        f"--node-ip={NODE_IP}",
+        f"--kubeconfig={kubeconfig}",
+        f"--hostname-override={name}",
+        f"--node-ip={address}",
         "--v=2",
     )
     return Process("kubelet", command, answers(_HEALTH), LOGS_INSIDE / "kubelet.log")
 
 
-def _config() -> RawObject:
+def _config(address: str) -> RawObject:
     """Defaults, but for what the sandbox lacks and what makes a lost node known in seconds."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         # Nobody else is in the sandbox's network.
-        "address": NODE_IP,
+        "address": address,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": f"unix://{SOCKET}",

@@ -9,7 +9,7 @@ from typing import Final
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLASSES, NODES, SLICES
-from tests.kit.controlplane.access import SCHEDULER
+from tests.kit.controlplane.access import ADMIN, KUBELET, SCHEDULER
 from tests.kit.controlplane.client import Client, connect
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane, Options, control_plane
 from tests.kit.controlplane.pair import BACKOFF_SECONDS
@@ -108,8 +108,8 @@ async def running_node(binaries: NodeBinaries, folder: Path) -> AsyncIterator[No
             runtime = starts.create_task(_start_runtime(stack, binaries.programs))
         plane = starting.result()
         plane.seconds["containerd"] = runtime.result()
-        agent = kubelet(plane, binaries.programs)
-        driver = node_driver(plane, binaries.programs, GPU_DRIVER, GPUS)
+        agent = kubelet(plane.kubeconfig(KUBELET), binaries.programs)
+        driver = node_driver(plane.kubeconfig(ADMIN), binaries.programs, GPU_DRIVER, GPUS)
         admin = await stack.enter_async_context(connect(plane.access()))
         await grant_rights(admin)
         await admin.create(CLASSES, device_class())

@@ -1,0 +1,107 @@
+"""Callers off the node: they ask each replica over TLS, with a token of their service account."""
+
+import asyncio
+import base64
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx
+
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import Resource
+from tests.installed.site import ACCOUNTS, NAMESPACE, WORKLOAD, Site
+from tests.kit.certificates import Authority
+from tests.kit.waiting import pause
+
+SECRET: Final = "dra-extender-api"  # noqa: S105 - its name
+SERVER_NAME: Final = f"dra-extender-api.{NAMESPACE}.svc"
+SECRETS: Final = Resource("Secret", "secrets", "", ("v1",), namespaced=True)
+BINDINGS: Final = Resource(
+    "ClusterRoleBinding", "clusterrolebindings", "rbac.authorization.k8s.io", ("v1",), namespaced=False
+)
+TOKENS: Final = Resource("TokenRequest", "serviceaccounts/caller/token", "", ("v1",), namespaced=True)
+_PORT: Final = 8443
+_PAUSE_SECONDS: Final = 0.2
+
+
+def secret(authority: Authority) -> RawObject:
+    """The Secret that the chart's value ``api.secret`` names, with a certificate of an authority."""
+    pair = authority.server(SERVER_NAME)
+    files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": authority.pem}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": SECRET, "namespace": NAMESPACE},
+        "data": {name: base64.b64encode(content).decode() for name, content in files.items()},
+    }
+
+
+@dataclass(slots=True)
+class Callers:
+    """A service account with the role of viewers, and what it has been answered.
+
+    Attributes:
+        answers: how many there were of each.
+    """
+
+    site: Site
+    token: str
+    answers: Counter[str] = field(default_factory=Counter)
+
+    async def ask(self, pod: RawObject, *trusted: Authority) -> str:
+        """One request to a replica, on a connection of its own; the status, or what the connection failed with."""
+        context = ssl.create_default_context(cadata="".join(each.pem.decode() for each in trusted))
+        headers = {"Authorization": f"Bearer {self.token}", "Host": SERVER_NAME}
+        async with httpx.AsyncClient(verify=context, trust_env=False, timeout=10) as http:
+            url = f"https://{pod['status']['podIP']}:{_PORT}/devices"
+            try:
+                answer = await http.get(url, headers=headers, extensions={"sni_hostname": SERVER_NAME})
+            except httpx.TransportError as error:
+                return type(error).__name__
+        return str(answer.status_code)
+
+    @asynccontextmanager
+    async def calling(self, pods: Sequence[RawObject], *trusted: Authority) -> AsyncIterator[None]:
+        """Within, some replicas are asked again and again."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._ask_again(pod, *trusted)) for pod in pods]
+            yield
+            for task in tasks:
+                task.cancel()
+
+    async def _ask_again(self, pod: RawObject, *trusted: Authority) -> None:
+        while True:
+            self.answers[await self.ask(pod, *trusted)] += 1
+            await pause(_PAUSE_SECONDS)
+
+
+async def callers(site: Site) -> Callers:
+    """A new service account, which the role that we ship lets look at everything."""
+    account = {"name": "caller", "namespace": WORKLOAD}
+    await site.client.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "caller"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "dra-extender-viewer"},
+        "subjects": [{"kind": "ServiceAccount", **account}],
+    }
+    await site.client.create(BINDINGS, binding)
+    wanted = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "metadata": {"namespace": WORKLOAD},
+        "spec": {},
+    }
+    return Callers(site, (await site.client.create(TOKENS, wanted))["status"]["token"])
+
+
+async def rotate(site: Site, authority: Authority) -> None:
+    """Replace the certificate in the Secret."""
+    data = secret(authority)["data"]
+    await site.client.patch(SECRETS, ObjectKey(NAMESPACE, SECRET), {"data": data})

@@ -1,0 +1,111 @@
+"""What the service account of dra-extender has asked for, by the API server's audit log, and what it may ask for."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from extender.kube.api import RawObject
+from tests.installed.site import ACCOUNT, NAMESPACE
+
+CHECKED_ONLY: Final = frozenset({"resourceclaims/binding", "pods/finalizers"})
+"""Rights that the API server checks within another request, so that no request names them."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb on one resource (with its group and subresource) or on one path.
+
+    Attributes:
+        name: of the only object; empty: all.
+        role: that has it, in what the chart renders.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    name: str = ""
+    role: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {where}{f' {self.name}' if self.name else ''}"
+
+
+def requests_of(audit: Path, account: str = ACCOUNT) -> Iterator[RawObject]:
+    """The account's requests in the audit log."""
+    with audit.open("rb") as file:
+        for line in file:
+            event = orjson.loads(line)
+            if event["user"].get("username") == account:
+                yield event
+
+
+def refused(audit: Path) -> list[str]:
+    """The account's requests that it had no right to."""
+    return [
+        f"{event['verb']} {event['requestURI']}: {event.get('responseStatus', {}).get('message', '')}"
+        for event in requests_of(audit)
+        if event.get("responseStatus", {}).get("code") == 403
+    ]
+
+
+def asked(audit: Path) -> set[Right]:
+    """What the account has asked for and got."""
+    return {_asked(event) for event in requests_of(audit)}
+
+
+def _asked(event: RawObject) -> Right:
+    about = event.get("objectRef")
+    if about is None:
+        return Right(event["verb"], "", event["requestURI"].partition("?")[0])
+    parts = (about["resource"], about.get("subresource", ""))
+    return Right(event["verb"], about.get("apiGroup", ""), "/".join(filter(None, parts)), about.get("name", ""))
+
+
+def granted(objects: Iterable[RawObject]) -> Iterator[Right]:
+    """What the chart's own roles give to the account."""
+    known = {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    for (kind, _), binding in known.items():
+        if not kind.endswith("RoleBinding") or not _is_ours(binding):
+            continue
+        role = known.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
+        for rule in (role or {}).get("rules", ()):
+            yield from _rights(rule, binding["roleRef"]["name"])
+
+
+def unused(objects: Iterable[RawObject], audit: Path) -> list[Right]:
+    """What the account may do and has not done."""
+    done = asked(audit)
+    return sorted(
+        right
+        for right in set(granted(objects))
+        if right.resource not in CHECKED_ONLY and not any(_covers(right, each) for each in done)
+    )
+
+
+def _covers(right: Right, done: Right) -> bool:
+    return (right.verb, right.group, right.resource) == (done.verb, done.group, done.resource) and right.name in {
+        "",
+        done.name,
+    }
+
+
+def _is_ours(binding: RawObject) -> bool:
+    return any(
+        (each["kind"], each["name"], each.get("namespace")) == ("ServiceAccount", "dra-extender", NAMESPACE)
+        for each in binding.get("subjects", ())
+    )
+
+
+def _rights(rule: RawObject, role: str) -> Iterator[Right]:
+    names: list[Any] = rule.get("resourceNames") or [""]
+    for verb in rule["verbs"]:
+        for path in rule.get("nonResourceURLs", ()):
+            yield Right(verb, "", path, role=role)
+        for group in rule.get("apiGroups", ()):
+            for resource in rule.get("resources", ()):
+                for name in names:
+                    yield Right(verb, group, resource, name, role)
