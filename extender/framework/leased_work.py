@@ -1,6 +1,7 @@
 """Leased work: one replica at a time serves what waits. What needs a controller goes on between the turns."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -59,6 +60,11 @@ class WaitingWork:
         """The uid of the pod, or of the stand-in."""
         return self.rejected.pod.uid
 
+    @property
+    def was_tried(self) -> bool:
+        """Whether it has been served, perhaps in vain, or is being served."""
+        return self.rejected.again < math.inf
+
     def fail(self, error: Exception) -> None:
         """A try has failed."""
         self.reason = str(error)
@@ -105,7 +111,11 @@ class LeasedWork(Generic[_W]):
 
     def __contains__(self, each: _W) -> bool:
         """Whether it is being served, and takes its time."""
-        return each.uid in self._work or each.uid in self._long
+        return self.has(each.uid)
+
+    def has(self, uid: str) -> bool:
+        """Whether the work of this uid is being served, and takes its time."""
+        return uid in self._work or uid in self._long
 
     def was_in_vain(self, each: _W) -> bool:
         """Whether it was served in vain, and is not being served: it may give its place to another."""

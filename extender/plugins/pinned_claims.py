@@ -9,6 +9,7 @@ claims are reserved. So a claim is allocated first, and then reserved in the ver
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -85,6 +86,12 @@ class PinnedClaims:
         logger.debug(
             "claims allocated", pod=str(pod), node=pod.node_name, claims=[str(each.claim.key) for each in checked]
         )
+
+    async def give_back(self, pod: Pod) -> None:
+        """Give back what was allocated for a pod that does not need it any more, and what no other pod uses."""
+        for each in list(_idle(pod, self.claims.writer.state.snapshot)):
+            with suppress(WriteRefusedError):  # others have changed it, and see to it
+                await self.claims.writer.deallocate_as_known(each)
 
     async def _planned(self, pod: Pod, until: float) -> BindPlan:
         """The writes to make. If no devices fit for all claims together, the claims that no pod uses are given back.
@@ -170,6 +177,9 @@ class PinnedPods(BackgroundTask):
         self._seen = state.snapshot
         self._waiting = FairMemory[WaitingWork](MOST_PODS)
         self._work = LeasedWork(lease, solver, claims.awaited, self._serve)
+        self._ended: dict[str, Pod] = {}
+        """By uid: the pods that were tried, and that end before they have their claims."""
+
         self._told: Recent[str] = Recent(_KEPT)
         self._asked = asked
 
@@ -187,6 +197,7 @@ class PinnedPods(BackgroundTask):
             return
         await self._find()
         self._note_changes()
+        await self._give_back()
         await self._tell_due()
         await self._serve_due()
 
@@ -227,10 +238,27 @@ class PinnedPods(BackgroundTask):
             pod, rejected = snapshot.pod(uid), each.rejected
             if pod is None or not is_pinned(pod):
                 self._waiting.pop(uid)
+                if each.was_tried:
+                    self._ended[uid] = rejected.pod
             elif each.is_due(now, is_helped=_may_help(rejected, pod, hint, snapshot)):
                 rejected.attention = Attention.NOW
             if pod is not None:
                 rejected.pod = pod
+
+    async def _give_back(self) -> None:
+        """Give back what was allocated for pods that have ended since, once the watch shows it."""
+        for uid, pod in list(self._ended.items()):
+            if self._work.has(uid) or self._is_on_its_way(pod):
+                continue
+            with self._solver.faults.of(f"pod {pod}"), suppress(OutcomeUnknownError):
+                await self._claims.give_back(pod)
+                del self._ended[uid]
+
+    def _is_on_its_way(self, pod: Pod) -> bool:
+        """Whether the watch has not shown an allocation for the pod yet."""
+        snapshot = self._state.snapshot
+        claims = (snapshot.claims.get(key) for key in claim_keys(pod))
+        return any(each is not None and each.claim.uid in snapshot.assumed for each in claims)
 
     async def _serve_due(self) -> None:
         """Serve the pods that are due, the most important first, as long as there is time."""

@@ -12,13 +12,9 @@ from typing import Any, Final
 
 import orjson
 
-from allocator import AllocatorError
-from extender.assembly import make_solver
 from extender.config.settings import Settings
-from extender.framework.cycle import is_feasible
-from extender.framework.held_devices import held_for_nominated
-from extender.kube.api import ApiError, Event, EventType, RawObject, key_of
-from extender.kube.resources import DAEMON_SETS, POOL_REQUESTS, RESOURCES
+from extender.kube.api import ApiError, RawObject, key_of
+from extender.kube.resources import DAEMON_SETS, POOL_REQUESTS
 from extender.lab.api import MemoryApi
 from extender.lab.manifests import LOADED
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
@@ -26,13 +22,13 @@ from extender.tools.faults import RefusedError
 from tests.corpus.chance import Draw, without_chance
 from tests.corpus.log import Log
 from tests.corpus.machines import CONTROLLER
-from tests.corpus.stage import replica_state
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW
 from tests.kit.controllers import Fault, Licenses
 from tests.simulation import plan as plans
 from tests.simulation.actors import AttachingDrivers, Kubelets, People, control_claims, with_kubelet
 from tests.simulation.chance import Chance
+from tests.simulation.fitting import fits
 from tests.simulation.invariants import Judge, ViolationError
 from tests.simulation.kept import Moment
 from tests.simulation.link import Link
@@ -302,24 +298,8 @@ class _World:
         return {key: each.claim.uid for key, each in known.items()} == self.judge.claims()
 
     def _fits(self, moment: Moment, pod: RawObject) -> bool:
-        """Whether a new process with all objects of a moment would find a node without evictions."""
         settings = Settings.model_validate(self._plan.settings)
-        state, solver = replica_state(settings), make_solver(settings, self._loop.time)
-        for resource in RESOURCES.values():
-            state.replace(resource, [], 0)
-        for kind, objects in moment.objects.items():
-            for each in objects.values():
-                state.apply(Event(EventType.ADDED, RESOURCES[kind], each))
-        snapshot = state.snapshot
-        wanted = snapshot.pod(pod["metadata"]["uid"])
-        if wanted is None or wanted.gang is not None:
-            return False
-        world = held_for_nominated(wanted, snapshot, solver)
-        nodes = (snapshot.nodes.get(name) for name in self._scheduler.nodes_for(pod))
-        try:
-            return any(each is not None and is_feasible(wanted, each, world, solver) for each in nodes)
-        except (AllocatorError, TimeoutError):
-            return False
+        return fits(moment, pod, self._scheduler.nodes_for(pod), settings, self._loop.time)
 
     async def _could_run(self, bound: Sequence[str] = ()) -> list[str]:
         """The pods that wait although a new replica, which remembers nothing, finds a node for them.

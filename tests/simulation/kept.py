@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.cluster.objects.pods import Keeping, PodCondition
+from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.kube.api import ObjectKey, RawObject, key_of
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
 
@@ -30,6 +31,16 @@ def keeping_of(pod: RawObject) -> Keeping:
     """What the conditions of a pod say is kept for it."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return Keeping.of(PodCondition(each["type"], each["status"], each.get("message", "")) for each in conditions)
+
+
+def woken(moment: Moment) -> list[RawObject]:
+    """The pods without a node that were told that there may be devices for them."""
+    return [each for each in moment.objects[PODS.kind].values() if not each["spec"].get("nodeName") and _is_woken(each)]
+
+
+def _is_woken(pod: RawObject) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == DEVICES_CHANGED and each["status"] == "True" for each in conditions)
 
 
 def given_to_others(pod: RawObject, claims: Sequence[RawObject], moments: Sequence[Moment]) -> str:

@@ -7,13 +7,17 @@ import pytest
 
 from allocator import DeviceId
 from extender.cluster.objects.pods import KEPT, Keeping
-from extender.kube.api import ObjectKey
-from extender.kube.resources import CLAIMS, PODS
+from extender.cluster.writes.pods import DEVICES_CHANGED
+from extender.config.settings import Settings
+from extender.kube.api import ObjectKey, key_of
+from extender.kube.resources import CLAIMS, PODS, RESOURCES
 from tests.corpus.machines import raw
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
 from tests.kit.servers.memory import memory_api
+from tests.simulation.fitting import fits
 from tests.simulation.invariants import Judge, ViolationError
+from tests.simulation.kept import Moment
 from tests.simulation.mutants import MUTANTS, NEEDED
 
 
@@ -120,6 +124,18 @@ async def test_nobody_is_evicted_for_a_pod_that_its_quota_keeps_from_running(mos
     judge.look()
     judge.evicts(_key("low"))
     assert (law(judge) == "no victim in vain") is found
+
+
+def test_a_pod_does_not_fit_where_a_device_is_held_for_a_pod_that_was_woken_for_it() -> None:
+    told = [{"type": DEVICES_CHANGED, "status": "True", "message": "there may be devices now"}]
+    there = [node("n"), local_slice("n", 1), device_class(), *wanting("first", priority=10), *wanting("waits")]
+    objects: dict[str, dict[ObjectKey, Any]] = {kind: {} for kind in RESOURCES}
+    for each in there:
+        objects[each["kind"]][key_of(each)] = each
+    waits = objects[PODS.kind][_key("waits")]
+    assert fits(Moment(0.0, objects), waits, ["n"], Settings(), lambda: 0.0)
+    objects[PODS.kind][_key("first")]["status"]["conditions"] = told
+    assert not fits(Moment(0.0, objects), waits, ["n"], Settings(), lambda: 0.0)
 
 
 @virtualtime.in_virtual_time

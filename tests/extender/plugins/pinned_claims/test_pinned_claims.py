@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from extender.kube.api import ObjectKey, RawObject
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.pinned_claims import PinnedClaims
 from tests.extender.framework.bind.mortal import End, Process, killed
@@ -65,6 +65,18 @@ class TestOtherWriters:
         assert world.has("a") == (["n/gpu-0"], [])
         world.look(seconds=3)
         assert world.has("a") == (["n/gpu-0"], ["p"])
+
+    @pytest.mark.parametrize("ends", [{"phase": "Succeeded"}, None], ids=["it ends", "it is deleted"])
+    def test_devices_of_a_pod_that_ends_before_the_claim_is_reserved_are_given_back(
+        self, ends: dict[str, str] | None
+    ) -> None:
+        world = scene(claim("a"), pinned("p", "a"))
+        world.transport.script(WRITE, Fault(), Fault(refused=ApiError(409, "Conflict", "the object has changed")))
+        world.look()
+        assert world.has("a") == (["n/gpu-0"], [])
+        virtualtime.run(world.api.patch_status(PODS, POD, {"status": ends}) if ends else world.api.delete(PODS, POD))
+        world.look()
+        assert world.has("a") == ([], [])
 
     def test_a_claim_that_another_pod_has_got_on_another_node_since_it_was_allocated_is_not_reserved(self) -> None:
         world = scene(claim("a"), claim("b"), pinned("p", "a", "b"))
