@@ -164,7 +164,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 simulate-faults: SEEDS ?= 1000
 simulate-faults: FIRST ?= $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 simulate-faults: $(VENV)/.dev  ## play SEEDS histories of a simulated cluster with faults, in virtual time (docs/testing.md); FIRST is the first seed, SIMULATE="--show N" tells one, "--mutants" plants mistakes
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(SIMULATE)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(if $(JOBS),--jobs $(JOBS)) $(SIMULATE)
 
 simulate-operations: OPERATIONS ?= 20000
 simulate-operations: FIRST ?= $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))

@@ -184,7 +184,7 @@ def make_extender(
         writer=writer,
         kept=ClusterWithKept(decider, state),
         binder=binder,
-        background=BackgroundRunner(Asked(solver.clock, settings.scheduling.scheduler_names), solver.faults),
+        background=BackgroundRunner(state, Asked(solver.clock, settings.scheduling.scheduler_names), solver.faults),
         double_allocations=reports.double_allocations,
         tell=tell,
         registry=metrics.registry,

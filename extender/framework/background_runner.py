@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.lease import SharedLease
@@ -19,7 +20,17 @@ from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.tools.faults import Faults
 
 PAUSE_SECONDS: Final = 0.2
-"""Between two turns of the tasks."""
+"""Between two turns of the tasks, while something happens."""
+
+REST_SECONDS: Final = 1.0
+"""Between two turns at most, while nothing happens."""
+
+_REST_SHARE: Final = 0.25
+"""The time between two turns, as a share of the time for which nothing has happened: so much too late, for how long it
+waits, comes what a task does after some time."""
+
+_WORK_SECONDS: Final = 0.01
+"""A round that takes longer has done something, and there may be more of it to do."""
 
 TURN_SECONDS: Final = 0.1
 """How long the others wait for the turn of one task. A turn that takes longer goes on beside those of the others."""
@@ -31,16 +42,24 @@ _YIELD_SECONDS: Final = 0.001
 class BackgroundRunner:
     """Runs the tasks. Filter calls of a scheduler give them work; explanations and sessions do not.
 
+    The turns follow what happens: a change of the cluster, what the tasks are told, and what they have begun. While
+    nothing happens, there are fewer of them, for what has to be done at some time.
+
     Attributes:
         asked: is told of each call, and of each pod that the tasks are told of.
         tasks: in the order of their turns. Those who make the tasks add them, before the first call.
         leases: of the tasks; they are given back in the end, so that no replica waits until they have expired.
 
     Args:
+        state: the cluster.
         faults: gets unexpected errors, each with its task.
     """
 
-    def __init__(self, asked: Asked, faults: Faults, tasks: Iterable[BackgroundTask] = ()) -> None:
+    def __init__(self, state: ClusterState, asked: Asked, faults: Faults, tasks: Iterable[BackgroundTask] = ()) -> None:
+        self._state = state
+        self._seen: tuple[object, ...] = ()
+        """What there was in the cluster at the last turns, and whether a task had begun something."""
+        self._is_told = False
         self.asked = asked
         self.tasks = list(tasks)
         self.leases: list[SharedLease] = []
@@ -54,6 +73,7 @@ class BackgroundRunner:
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
         """Tell the tasks what filter has decided on a snapshot. The answer to the scheduler does not depend on them."""
         self.asked.note(args.pod)
+        self._is_told = True
         if result.passed:
             for task in self.tasks if self.asked.may_be_known(args.pod.uid) else ():
                 task.on_passed(args.pod)
@@ -66,6 +86,7 @@ class BackgroundRunner:
 
     async def before_preempt(self, pod: Pod, nodes: Collection[str], snapshot: Snapshot) -> None:
         """Tell the tasks that the scheduler of a pod would evict others on these nodes of a snapshot."""
+        self._is_told = True
         self.asked.remember(pod, snapshot)
         for task in self.tasks:
             with self._faults.of(f"pod {pod}"):
@@ -73,6 +94,7 @@ class BackgroundRunner:
 
     async def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
         """Tell the tasks whom preempt has chosen; returns the evictions that all tasks allow."""
+        self._is_told = True
         for task in self.tasks:
             with self._faults.of(f"pod {pod}"):
                 offered = await task.allowed(pod, offered)
@@ -82,22 +104,26 @@ class BackgroundRunner:
 
     def note_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """Tell the tasks that the pod of this uid was not bound to a node."""
+        self._is_told = True
         for task in self.tasks:
             with self._faults.of(f"pod {uid}"):
                 task.on_bind_failed(uid, node, error)
 
     def judge_anew(self, pod: Pod) -> None:
         """Tell the tasks that a rejected pod may fit now, although no snapshot says so."""
+        self._is_told = True
         for task in self.tasks:
             task.judge_anew(pod)
 
     def note_woken(self, pod: Pod) -> None:
         """Tell the tasks that one of them has woken a pod."""
+        self._is_told = True
         for task in self.tasks:
             task.on_woken(pod)
 
     def note_released(self, controller: str) -> None:
         """Tell the tasks that a controller has released a claim."""
+        self._is_told = True
         for task in self.tasks:
             task.on_released(controller)
 
@@ -109,17 +135,35 @@ class BackgroundRunner:
     async def run(self) -> None:
         """Give the tasks their turns until `finish` is called."""
         self._run = asyncio.current_task()
+        clock = asyncio.get_running_loop().time
+        happened = due = clock()
         try:
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(PAUSE_SECONDS):
                         await self._stopping.wait()
                         return
+                now = clock()
+                if self._has_news():
+                    happened = now
+                elif now < due:
+                    continue
                 await self.tick(TURN_SECONDS)
+                ended = clock()
+                if ended - now > _WORK_SECONDS:
+                    happened = ended
+                due = ended + min(REST_SECONDS, _REST_SHARE * (ended - happened))
         except asyncio.CancelledError:
             for each in self._rounds:
                 each.cancel()
             raise
+
+    def _has_news(self) -> bool:
+        """Whether something has happened since this was asked last, or a task has begun something."""
+        snapshot, has_begun = self._state.snapshot, bool(self._rounds or self.unfinished)
+        before, self._seen = self._seen, (snapshot.version, snapshot.answers, self._state.not_ready, has_begun)
+        is_told, self._is_told = self._is_told, False
+        return is_told or has_begun or before != self._seen
 
     async def finish(self, seconds: float) -> int:
         """Begin no turn any more, let what was begun come to its end, and give the leases back.

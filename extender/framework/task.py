@@ -1,4 +1,4 @@
-"""A background task: it is told what filter has answered, and gets a turn several times a second."""
+"""A background task: it is told what filter has answered, and gets turns while something happens."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence

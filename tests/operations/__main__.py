@@ -8,39 +8,27 @@ The exit code is 1 if something does not hold. A run depends on nothing but its 
 """
 
 import argparse
-import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from multiprocessing import get_context
+from collections.abc import Sequence
 from typing import Final
 
+from tests.kit.seeded import SHRINKING, add_arguments, fix_hashes, play_all
 from tests.kit.shrinking import smallest
 from tests.operations.play import EACH, Outcome, Plan, capabilities, play, play_seed
-
-_HASHES: Final = "PYTHONHASHSEED"
-_SHRINKING: Final = 150
-"""Tries to make a run smaller."""
-
-_SHOWN: Final = 3
-"""Runs that are made small and printed; of others, only the seeds are."""
 
 _TOLD_EVERY: Final = 20_000
 
 
 def main() -> int:
     """Do what the arguments say; returns the exit code."""
-    if os.environ.get(_HASHES) != "0":  # sets have an order of their own otherwise
-        again = [sys.executable, "-m", "tests.operations", *sys.argv[1:]]
-        os.execve(sys.executable, again, {**os.environ, _HASHES: "0"})
+    fix_hashes("tests.operations")
     parser = argparse.ArgumentParser(
         prog="python -m tests.operations", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--operations", type=int, default=20_000, help="how many; 20,000")
-    parser.add_argument("--first", type=int, default=0, help="the seed of the first cluster; 0")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--show", type=int, metavar="SEED", help="one cluster")
+    add_arguments(parser)
     given = parser.parse_args()
     if given.show is not None:
         return _show(given.show)
@@ -57,30 +45,24 @@ def _show(seed: int) -> int:
 
 def _all(seeds: range, jobs: int) -> int:
     began, done = time.perf_counter(), Counter[str]()
-    bound, judged, cpu, broken = 0, 0, 0.0, list[Outcome]()
-    for outcome in _played(seeds, jobs):
+    passed: Counter[str] = Counter()
+
+    def count(outcome: Outcome) -> None:
         before = done.total()
-        done += outcome.done
-        bound, judged, cpu = bound + outcome.bound, judged + outcome.judged, cpu + outcome.cpu
-        if outcome.violation is not None:
-            broken.append(outcome)
-            print(_told(outcome), flush=True)
+        done.update(outcome.done)
+        passed.update({"bound": outcome.bound, "judged": outcome.judged, "ms": int(1000 * outcome.cpu)})
         if done.total() // _TOLD_EVERY > before // _TOLD_EVERY:
-            print(f"{done.total():,} operations, {len(broken)} clusters broken, {cpu:.0f} s of a processor", flush=True)
-    for outcome in broken[:_SHOWN]:
-        print(f"\n{_smallest(outcome)}")
+            print(f"{done.total():,} operations, {passed['ms'] / 1000:.0f} s of a processor", flush=True)
+
+    broken, cpu = play_all(play_seed, seeds, jobs, _told, _smallest, count)
     print(", ".join(f"{what}: {times:,}" for what, times in sorted(done.items())))
+    took = time.perf_counter() - began
     print(
-        f"seeds {seeds.start} to {seeds.stop - 1}: {done.total():,} operations, {len(broken)} clusters broken;"
-        f" {bound:,} pods bound, {judged:,} allocations judged; {time.perf_counter() - began:.0f} s,"
+        f"seeds {seeds.start} to {seeds.stop - 1}: {done.total():,} operations, {broken} clusters broken;"
+        f" {passed['bound']:,} pods bound, {passed['judged']:,} allocations judged; {took:.0f} s,"
         f" {done.total() / cpu:.0f} operations in a second of a processor"
     )
     return int(bool(broken))
-
-
-def _played(seeds: range, jobs: int) -> Iterator[Outcome]:
-    with get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(play_seed, seeds)
 
 
 def _smallest(outcome: Outcome) -> str:
@@ -92,7 +74,7 @@ def _smallest(outcome: Outcome) -> str:
         found = play(Plan(seed, tuple(numbers))).violation
         return found is not None and found.law == law
 
-    small = play(Plan(seed, tuple(smallest(outcome.plan.numbers, breaks, _SHRINKING))))
+    small = play(Plan(seed, tuple(smallest(outcome.plan.numbers, breaks, SHRINKING))))
     return "\n".join([f"cluster {seed}: {', '.join(sorted(capabilities(seed)))}", *small.told, _told(small)])
 
 

@@ -8,39 +8,24 @@ The exit code is 1 if something has not held. A history depends on nothing but i
 """
 
 import argparse
-import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from multiprocessing import get_context
-from typing import Final
 
+from tests.kit.seeded import SHRINKING, add_arguments, fix_hashes, play_all
 from tests.simulation.coverage import covered, report
 from tests.simulation.history import Outcome, play, play_seed
 from tests.simulation.mutants import MUTANTS, found_by
 from tests.simulation.plan import Plan, plan_of
 from tests.simulation.shrink import shrunk
 
-_HASHES: Final = "PYTHONHASHSEED"
-_SHRINKING: Final = 150
-"""Tries to make a history smaller."""
-
-_SHOWN: Final = 3
-"""Violations that are made small and printed; of others, only the seeds are."""
-
 
 def main() -> int:
     """Play what the arguments say; returns the exit code."""
-    if os.environ.get(_HASHES) != "0":  # sets have an order of their own otherwise
-        os.execve(
-            sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], {**os.environ, _HASHES: "0"}
-        )
+    fix_hashes("tests.simulation")
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="how many histories")
-    parser.add_argument("--first", type=int, default=0, help="the seed of the first one")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--show", type=int, help="one seed")
+    parser.add_argument("--seeds", type=int, default=100, help="how many histories; 100")
+    add_arguments(parser)
     parser.add_argument("--mutants", action="store_true", help="break the service on purpose")
     given = parser.parse_args()
     if given.show is not None:
@@ -58,30 +43,24 @@ def _show(plan: Plan) -> int:
 
 
 def _all(seeds: range, jobs: int) -> int:
-    began, cpu = time.perf_counter(), 0.0
+    print(f"histories {seeds.start} to {seeds.stop - 1}", flush=True)
+    began = time.perf_counter()
     counted: Counter[str] = Counter()
-    seconds, bound, broken = 0.0, 0, list[Outcome]()
-    for outcome in _played(seeds, jobs):
-        seconds, bound, cpu = seconds + outcome.seconds, bound + outcome.bound, cpu + outcome.cpu
-        counted += outcome.counted
-        if outcome.violation is not None:
-            broken.append(outcome)
-            print(_told(outcome), flush=True)
-    for outcome in broken[:_SHOWN]:
-        print(f"\n{_smallest(outcome)}")
+    passed: Counter[str] = Counter()
+
+    def count(outcome: Outcome) -> None:
+        counted.update(outcome.counted)
+        passed.update({"ms": int(1000 * outcome.seconds), "bound": outcome.bound})
+
+    broken, cpu = play_all(play_seed, seeds, jobs, _told, _smallest, count)
     print(report(covered(map(plan_of, seeds))))
     print("checked: " + ", ".join(f"{law}: {times}" for law, times in sorted(counted.items())))
-    hours, minutes, took = seconds / 3600, cpu / 60, time.perf_counter() - began
+    hours, minutes, took = passed["ms"] / 3_600_000, cpu / 60, time.perf_counter() - began
     print(
-        f"histories {seeds.start} to {seeds.stop - 1}: {len(broken)} broken; {bound} pods bound; {hours:.1f} virtual"
-        f" hours in {took:.0f} s, {hours / minutes:.1f} in a minute of one processor"
+        f"histories {seeds.start} to {seeds.stop - 1}: {broken} broken; {passed['bound']} pods bound; {hours:.1f}"
+        f" virtual hours in {took:.0f} s, {hours / minutes:.1f} in a minute of one processor"
     )
     return int(bool(broken))
-
-
-def _played(seeds: range, jobs: int) -> Iterator[Outcome]:
-    with get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(play_seed, seeds)
 
 
 def _smallest(outcome: Outcome) -> str:
@@ -92,13 +71,15 @@ def _smallest(outcome: Outcome) -> str:
         found = play(plan).violation
         return found is not None and found.law == law
 
-    small = shrunk(outcome.plan, breaks, _SHRINKING)
+    small = shrunk(outcome.plan, breaks, SHRINKING)
     return f"{small}\n{_told(play(small))}"
 
 
 def _told(outcome: Outcome) -> str:
-    seed = f"history {outcome.plan.seed}"
-    return f"{seed}: {outcome.violation}" if outcome.violation else f"{seed}: all holds, {outcome.bound} pods bound"
+    seed = outcome.plan.seed
+    if outcome.violation is None:
+        return f"history {seed}: all holds, {outcome.bound} pods bound"
+    return f'history {seed}: {outcome.violation}\n  make simulate-faults SIMULATE="--show {seed}" plays it again'
 
 
 def _mutants(seeds: range, jobs: int) -> int:

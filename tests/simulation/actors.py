@@ -204,6 +204,8 @@ class People:
 
     async def _cordon(self, draw: Draw) -> None:
         nodes = await self._of(NODES)
+        if not nodes:
+            return
         taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
         spec = {"unschedulable": True, "taints": [taint]} if draw(0.5) else {"unschedulable": None, "taints": None}
         await self.api.patch(NODES, key_of(draw.of(nodes)), {"spec": spec})
@@ -222,6 +224,8 @@ class People:
 
     async def _taint(self, draw: Draw) -> None:
         nodes = [each["metadata"]["name"] for each in await self._of(NODES)]
+        if not nodes:
+            return
         rule = taint_rule(f"taint-{draw.number(0, 3)}", driver=DRIVER, pool=draw.of(nodes))
         await self.api.create(TAINT_RULES, rule)
 

@@ -1,4 +1,4 @@
-"""Whether a pod would find a node without evictions, for a process that knows all objects of a moment and nothing else."""
+"""Whether a pod would find a node without evictions, for a process that knows the objects of a moment alone."""
 
 from collections.abc import Callable, Iterable
 
@@ -42,6 +42,6 @@ def fits(moment: Moment, pod: RawObject, names: Iterable[str], settings: Setting
         passed = sum(is_feasible(wanted, each, world, solver) for each in nodes)
     except (AllocatorError, TimeoutError):
         return False
-    others = [found for each in woken(moment) if (found := snapshot.pod(each["metadata"]["uid"])) is not None]
-    first = sum(each.order < wanted.order for each in others)
+    others = [snapshot.pod(each["metadata"]["uid"]) for each in woken(moment)]
+    first = sum(each is not None and each.order < wanted.order for each in others)
     return passed > first and not (first and snapshot.inventory.roaming)

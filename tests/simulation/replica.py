@@ -12,6 +12,7 @@ from extender.framework.wire import decode_bind, decode_filter, decode_preempt
 from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi
 from extender.plugins.negotiation.controller import Controller
+from extender.tools.verb_priority import VerbPriority
 from tests.corpus.chance import clocks
 from tests.corpus.stage import replica_state
 from tests.kit import virtualtime
@@ -24,6 +25,10 @@ _T = TypeVar("_T")
 
 _LONGEST_SEARCH: Final = 0.05
 """Seconds that work in a thread takes at most here, by the clock of the world."""
+
+
+def _go_on(_seconds: float) -> None:
+    """No thread works beside another one here: an explanation that lets verbs go first does not wait for them."""
 
 
 class AwayError(Exception):
@@ -142,7 +147,8 @@ class Replica:
             api = RemoteApi(link, served, random=self._draw, off_loop=self._aside)
             live = LiveCluster(api, random=self._draw, off_loop=self._aside)
             state = replica_state(self._settings)
-            around = Surroundings(live, self._controllers, now=self._now)
+            verbs = VerbPriority(loop.time, _go_on)
+            around = Surroundings(live, self._controllers, now=self._now, verb_priority=verbs)
             solver = make_solver(self._settings, loop.time)
             extender = make_extender(api, state, solver, self._settings, around=around, off_loop=self._aside)
         asyncio.create_task(live.run(state))  # noqa: RUF006 - the process holds it

@@ -101,12 +101,17 @@ class SizesKeeper(BackgroundTask):
         self._off_loop = off_loop
         self._tell = tell or _warn
         self._told: frozenset[tuple[str, str]] = frozenset()
+        self._seen = -1
+        """The version of the cluster at the last look."""
 
     async def tick(self) -> None:
         """Look at the pools that have changed."""
-        if self._state.doubt_of(SLICES):
+        snapshot = self._state.snapshot
+        changed = self._state.since(self._seen).keys(Topic.POOL)
+        if self._state.doubt_of(SLICES) or (changed is not None and not changed):
             return
-        found = await self._off_loop(partial(self._sizes.too_large, self._state.snapshot))
+        self._seen = snapshot.version
+        found = await self._off_loop(partial(self._sizes.too_large, snapshot))
         for each in found:
             if (each.kind, each.name) not in self._told:
                 self._tell(each)

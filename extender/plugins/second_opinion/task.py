@@ -95,6 +95,8 @@ class SecondOpinions(BackgroundTask):
         keys = None if self._version is None else self._state.since(self._version).keys(Topic.CLAIM)
         self._version = snapshot.version
         self._disagreements.forget_gone(snapshot)
+        if keys is not None and not keys and not self._waiting:
+            return
         looked = await self._off_loop(partial(self._turn, keys, snapshot))
         self._tell(looked)
         self._again = self._clock() + max(1.0, (self._clock() - began) / SHARE if looked else 0.0)

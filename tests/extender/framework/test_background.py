@@ -2,12 +2,15 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+import pytest
+
+from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import EMPTY
 from extender.framework.asked import Asked
-from extender.framework.background_runner import PAUSE_SECONDS, TURN_SECONDS, BackgroundRunner
+from extender.framework.background_runner import PAUSE_SECONDS, REST_SECONDS, TURN_SECONDS, BackgroundRunner
 from extender.framework.bind_errors import BindError
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.filter import FilterResult
@@ -15,8 +18,11 @@ from extender.framework.reasons import Reasons
 from extender.framework.task import BackgroundTask, Rejection
 from extender.framework.victims import Victims
 from extender.framework.wire import FilterArgs
+from extender.kube.api import Event, EventType
+from extender.kube.resources import CLAIMS
 from extender.tools.faults import Faults
 from tests.kit import virtualtime
+from tests.kit.clusters import claim
 from tests.kit.virtualtime import in_virtual_time
 
 POD = Pod("ns", "p", "uid-p")
@@ -85,7 +91,7 @@ class Hearing(BackgroundTask):
 
 def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> None:
     log, hearing = Told(), Hearing()
-    runner = BackgroundRunner(nobody(), Faults(log), (Failing(), hearing))
+    runner = BackgroundRunner(ClusterState(), nobody(), Faults(log), (Failing(), hearing))
     args = FilterArgs(POD, ["n"])
     runner.note(args, FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
     runner.note(args, FilterResult(["n"]), EMPTY)
@@ -101,7 +107,7 @@ def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> Non
 def test_what_one_task_has_found_is_told_to_all_in_their_order() -> None:
     first, second = Hearing(), Hearing()
     second.heard = first.heard
-    runner = BackgroundRunner(nobody(), Faults(Told()), (first,))
+    runner = BackgroundRunner(ClusterState(), nobody(), Faults(Told()), (first,))
     runner.tasks.append(second)
     runner.judge_anew(POD)
     runner.note_woken(POD)
@@ -111,7 +117,7 @@ def test_what_one_task_has_found_is_told_to_all_in_their_order() -> None:
 
 def test_the_tasks_hear_that_a_pod_passes_if_they_were_told_of_it_before() -> None:
     hearing = Hearing()
-    runner = BackgroundRunner(nobody(), Faults(Told()), (hearing,))
+    runner = BackgroundRunner(ClusterState(), nobody(), Faults(Told()), (hearing,))
     known, preempted, other = (Pod("ns", name, f"uid-{name}") for name in ("k", "e", "o"))
     runner.note(FilterArgs(known, ["n"]), FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
     virtualtime.run(runner.before_preempt(preempted, ["n"], EMPTY))
@@ -147,7 +153,7 @@ class Slow(BackgroundTask):
 
 async def ticks_in(seconds: float, *tasks: BackgroundTask) -> int:
     """The tasks have their turns for some seconds; returns how many turns have not ended then."""
-    runner = BackgroundRunner(nobody(), Faults(Told()), tasks)
+    runner = BackgroundRunner(ClusterState(), nobody(), Faults(Told()), tasks)
     running = asyncio.create_task(runner.run())
     await virtualtime.elapse(seconds)
     unfinished = await runner.finish(0.0)
@@ -162,9 +168,95 @@ def test_a_turn_that_takes_long_goes_on_beside_the_turns_of_others() -> None:
     assert len(hearing.heard) >= 10.0 / (PAUSE_SECONDS + TURN_SECONDS)
 
 
+class Turns:
+    """A runner with one task, in virtual time.
+
+    Attributes:
+        state: the cluster.
+        task: gets the turns.
+    """
+
+    def __init__(self, task: BackgroundTask) -> None:
+        self.state, self.task = ClusterState(), task
+        self.runner = BackgroundRunner(self.state, nobody(), Faults(Told()), [task])
+        self._running = asyncio.create_task(self.runner.run())
+
+    async def end(self) -> None:
+        await self.runner.finish(0.0)
+        await asyncio.gather(self._running, return_exceptions=True)
+
+
+@in_virtual_time
+async def test_while_nothing_happens_turns_become_rare() -> None:
+    hearing = Hearing()
+    turns = Turns(hearing)
+    await virtualtime.elapse(100.0)
+    assert 100 / REST_SECONDS * 0.8 <= len(hearing.heard) <= 100 / REST_SECONDS + 10
+    await turns.end()
+
+
+def _a_change(turns: Turns) -> None:
+    turns.state.apply(Event(EventType.ADDED, CLAIMS, claim("a")))
+
+
+def _a_message(turns: Turns) -> None:
+    turns.runner.note_released("licenses")
+
+
+@pytest.mark.parametrize("happens", [_a_change, _a_message], ids=["a change of the cluster", "a message"])
+@in_virtual_time
+async def test_what_happens_gives_a_turn_soon_and_more_of_them_for_a_while(happens: Callable[[Turns], None]) -> None:
+    hearing = Hearing()
+    turns = Turns(hearing)
+    await virtualtime.elapse(50.0)
+    for seconds in (0.9, 0.05, 0.15, 0.4):  # whatever is left of the rest
+        await virtualtime.elapse(seconds)
+        before = hearing.heard.count("tick")
+        happens(turns)
+        await virtualtime.elapse(PAUSE_SECONDS + 0.01)
+        assert hearing.heard.count("tick") == before + 1
+        await virtualtime.elapse(2 * PAUSE_SECONDS)
+        assert hearing.heard.count("tick") == before + 3
+        await virtualtime.elapse(50.0)
+    await turns.end()
+
+
+@in_virtual_time
+async def test_a_turn_that_had_work_is_followed_by_another_one_soon() -> None:
+    class Working(BackgroundTask):
+        turns = 0
+
+        async def tick(self) -> None:
+            self.turns += 1
+            if self.turns < 20:
+                await virtualtime.elapse(0.02)
+
+    working = Working()
+    turns = Turns(working)
+    await virtualtime.elapse(20 * (PAUSE_SECONDS + 0.02))
+    assert working.turns >= 20
+    await turns.end()
+
+
+@in_virtual_time
+async def test_while_something_that_was_begun_goes_on_turns_are_not_rare() -> None:
+    class Begun(Hearing):
+        @property
+        def unfinished(self) -> Sequence[asyncio.Task[None]]:
+            return [endless]
+
+    endless = asyncio.create_task(asyncio.sleep(3600.0))
+    begun = Begun()
+    turns = Turns(begun)
+    await virtualtime.elapse(50.0)
+    assert len(begun.heard) >= 50 / PAUSE_SECONDS * 0.9
+    endless.cancel()
+    await turns.end()
+
+
 @in_virtual_time
 async def test_a_runner_that_is_cancelled_leaves_no_turn_behind() -> None:
-    running = asyncio.create_task(BackgroundRunner(nobody(), Faults(Told()), [Slow()]).run())
+    running = asyncio.create_task(BackgroundRunner(ClusterState(), nobody(), Faults(Told()), [Slow()]).run())
     await virtualtime.elapse(1.0)
     running.cancel()
     await asyncio.wait([running])
@@ -185,7 +277,7 @@ class Where(BackgroundTask):
 @in_virtual_time
 async def test_turns_that_wait_for_nothing_follow_each_other_in_one_task_of_the_loop() -> None:
     first, slow, second, third = Where(), Slow(), Where(), Where()
-    runner = BackgroundRunner(nobody(), Faults(Told()), [first, slow, second, third])
+    runner = BackgroundRunner(ClusterState(), nobody(), Faults(Told()), [first, slow, second, third])
     await runner.tick(TURN_SECONDS)
     assert first.turns != second.turns
     assert second.turns == third.turns
@@ -212,7 +304,7 @@ class Alone(BackgroundTask):
 @in_virtual_time
 async def test_a_task_has_one_turn_at_a_time_whoever_gives_it() -> None:
     tasks = [Alone(), Alone(), Alone()]
-    runner = BackgroundRunner(nobody(), Faults(Told()), tasks)
+    runner = BackgroundRunner(ClusterState(), nobody(), Faults(Told()), tasks)
     rounds = []
     for _ in range(4):
         rounds.append(asyncio.create_task(runner.tick()))
