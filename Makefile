@@ -1,4 +1,4 @@
-# `make serve` and `make test` install what they need.
+# `make demo`, `make serve` and `make test` install what they need.
 PYTHON ?= python3
 VENV   ?= .venv
 PORT   ?= 8888
@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
+.PHONY: help demo serve test coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -33,6 +33,11 @@ serve: export DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES=config/node-templates.yam
 serve: export DRA_EXTENDER__SCHEDULING__SCHEDULER_NAMES=dra-scheduler
 serve: $(VENV)/.runtime  ## run the service on 127.0.0.1:$(PORT) over MANIFESTS (the example cluster)
 	$(BIN)/dra-extender serve --port $(PORT) --manifests $(MANIFESTS)
+
+demo: SEED ?= 1
+demo: SPEED ?= 1
+demo: $(VENV)/.runtime  ## play a cluster that lives, with the console on 127.0.0.1:$(PORT); SPEED=4 is faster, SEED=N brings other pods
+	$(BIN)/dra-extender demo --port $(PORT) --speed $(SPEED) --seed $(SEED)
 
 test: $(VENV)/.dev  ## run the quick suites
 	$(BIN)/python -m pytest -n auto

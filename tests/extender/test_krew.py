@@ -49,4 +49,4 @@ def test_the_starter_runs_the_plugin() -> None:
 def test_without_the_package_the_starter_says_how_to_install_it() -> None:
     code, output, messages = started("/bin/false")
     assert (code, output) == (2, "")
-    assert "/bin/false has no package dra-extender: /bin/false -m pip install 'dra-extender[top]'" in messages
+    assert "/bin/false has no package dra-extender: run /bin/false -m pip install '.[top]' in a clone" in messages

@@ -2,6 +2,7 @@
 
 import re
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,20 @@ def sources(root: Path, changelog: str, *, chart: str) -> None:
         (root / name).write_text(text)
 
 
-def test_pages_install_from_a_clone_what_a_release_tries_there() -> None:
+def shipped_texts() -> Iterator[str]:
+    """What people read: pages, and the texts of the programs and of what is deployed."""
+    yield (ROOT / "README.md").read_text()
+    for folder, pattern in (("docs", "*.md"), ("extender", "*.py"), ("config", "*"), ("deploy", "*")):
+        for each in sorted((ROOT / folder).rglob(pattern)):
+            if each.is_file() and each.suffix != ".pyc" and not each.name.startswith("Dockerfile"):
+                yield each.read_text()
+
+
+def test_everything_installs_from_a_clone_what_a_release_tries_there() -> None:
     """Nothing is published yet."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    installs = [each for page in pages for each in re.findall(r"pip install (\S+)", page.read_text())]
-    named = [re.fullmatch(r"'\.\[([a-z,]+)\]'`?[).:]*", each) for each in installs]
+    said = [each for text in shipped_texts() for each in re.findall(r"pip install (\S+)", text)]
+    installs = [each for each in said if each != "'.[{extra}]'"]
+    assert len(said) - len(installs) == 1, "the programs say it in one place (extender/tools/extras.py)"
+    named = [re.fullmatch(r"'\.\[([a-z,]+)\]'`?[).:;,]*", each) for each in installs]
     assert [install for install, found in zip(installs, named, strict=True) if not found] == []
     assert {extra for found in named if found for extra in found[1].split(",")} <= set(EXTRAS)

@@ -57,6 +57,7 @@ nobody answers.
 
 _EXTENDER_COMMANDS: Final = {
     _SERVE: "serve:serve",
+    "demo": "demo:demo",
     "validate": "validate:validate",
     "convert": "convert:convert",
     "simulate": "simulate:simulate",

@@ -17,6 +17,7 @@ from extender.node import cpu_list
 from extender.node.topology import Topology, read_file, read_machine
 from extender.planning.templates.node_templates import load_templates
 from extender.tools import logs
+from extender.tools.extras import installing
 from extender.tools.logs import LogSettings
 
 _STATE: Final = Path("/var/lib/dra-extender/node.state")
@@ -119,7 +120,7 @@ def _program(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"grpc", "google"}:
             raise
-        fail("the packages for drivers are not installed: pip install 'dra-extender[node]'")
+        fail(f"the packages for drivers are not installed: {installing('node')}")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logs.configure(LogSettings())
     return module

@@ -16,6 +16,7 @@ from extender.faces.commands.answer_source import AnswerSource, PlaceOptions, Qu
 from extender.faces.commands.lists import PENDING, PrintedList, read_rows, table_of
 from extender.faces.commands.options import command
 from extender.faces.commands.output import fail
+from extender.tools.extras import installing
 from extender.tools.table import Item, TextTable
 
 _POOLS: Final = PrintedList("/pools", ("driver", "pool"), ())
@@ -40,7 +41,15 @@ class TopView:
     notes: tuple[str, ...] = ()
 
 
-@command("kubectl dra top -A")
+_HELP: Final = f"""Nodes with their devices by state, waiting pods and the latest decisions, live.
+
+q ends it, r looks at once.
+
+It needs the extra top: {installing("top")}. With -n, only pods of one namespace are shown.
+"""
+
+
+@command("kubectl dra top -A", help_text=_HELP)
 def top(
     *,
     seconds: Annotated[
@@ -49,12 +58,9 @@ def top(
     ] = 2.0,
     place: PlaceOptions,
 ) -> None:
-    """Nodes with their devices by state, waiting pods and the latest decisions, live. q ends it, r looks at once.
-
-    It needs the extra top: pip install 'dra-extender[top]'. With -n, only pods of one namespace are shown.
-    """
+    """Show the screen until q is pressed."""
     if find_spec("textual") is None:
-        fail("top needs textual: pip install 'dra-extender[top]'")
+        fail(f"top needs textual: {installing('top')}")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail("top needs a terminal; for a pipe, there are pending --watch and devices --watch")
     screen = import_module("extender.faces.commands.top_screen")  # imported here, because textual is an extra

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.framework.metrics import Metrics
+from extender.tools.extras import installing
 from extender.tools.intake import Budget
 from extender.tools.user_error import UserError
 
@@ -41,7 +42,7 @@ async def open_grpc(settings: Settings, budget: Budget) -> AsyncIterator[Start]:
         if (error.name or "").partition(".")[0] not in {"grpc", "google"}:
             raise
         raise GrpcError(
-            "grpc.port is set, but gRPC is not installed: pip install 'dra-extender[grpc]', or set grpc.port to 0"
+            f"grpc.port is set, but gRPC is not installed: {installing('grpc')}, or set grpc.port to 0"
         ) from error
     async with server.listening(settings, budget) as start:
         yield start

@@ -75,6 +75,7 @@ class ServedCluster:
         live: follows the API server; None for a cluster in this process.
         gates: the feature gates of the API server; empty: the defaults of `allocator.Features`.
         budget: of memory for what comes from outside.
+        has_schedulers: schedulers follow the cluster, so a pod that is woken is tried again.
     """
 
     api: Api
@@ -82,13 +83,17 @@ class ServedCluster:
     live: LiveCluster | None = None
     gates: Mapping[str, bool] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
+    has_schedulers: bool = False
 
 
 @contextlib.asynccontextmanager
-async def embedded(cluster: EmbeddedCluster, settings: Settings) -> AsyncIterator[ServedCluster]:
+async def embedded(
+    cluster: EmbeddedCluster, settings: Settings, *, has_schedulers: bool = False
+) -> AsyncIterator[ServedCluster]:
     """A cluster in this process; its controllers run."""
     async with cluster.running():
-        yield ServedCluster(cluster.api, cluster.state, budget=budget_of(settings))
+        budget = budget_of(settings)
+        yield ServedCluster(cluster.api, cluster.state, budget=budget, has_schedulers=has_schedulers)
 
 
 @contextlib.asynccontextmanager
@@ -118,7 +123,7 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
             has_group_claims=features.group_claims,
         )
         following = tasks.create_task(cluster.run(state))
-        yield ServedCluster(cluster.api, state, cluster, gates, budget)
+        yield ServedCluster(cluster.api, state, cluster, gates, budget, has_schedulers=True)
         following.cancel()
 
 
@@ -160,15 +165,14 @@ def run(opening: AbstractAsyncContextManager[ServedCluster], settings: Settings,
 
 
 def surroundings_of(cluster: ServedCluster, settings: Settings, catalog: Catalog) -> Surroundings:
-    """What is around a service over a cluster: schedulers follow only one that has an API server."""
-    has_schedulers = cluster.live is not None
+    """What is around a service over a cluster."""
     reader = None if cluster.live is None else cluster.live.api
     whole_pods = None if reader is None else WholePods(reader, settings.cluster.pods_for_answers)
     return Surroundings(
         cluster.live,
         budget=cluster.budget,
         catalog=catalog,
-        has_schedulers=has_schedulers,
+        has_schedulers=cluster.has_schedulers,
         whole_pods=whole_pods,
         read_scheduler_file=scheduler_file_of(settings),
     )

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from extender.config.settings import TracingSettings
 from extender.framework.verb import Facts
 from extender.kube.connection.transport import Transport
+from extender.tools.extras import installing
 from extender.tools.offload import Offload
 from extender.tools.user_error import UserError
 
@@ -104,7 +105,7 @@ def open_tracing(settings: TracingSettings, environment: Mapping[str, str]) -> T
             raise
         raise TracingError(
             "traces are configured (tracing.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT), but OpenTelemetry is not "
-            "installed: pip install 'dra-extender[opentelemetry]', or set OTEL_SDK_DISABLED=true"
+            f"installed: {installing('opentelemetry')}, or set OTEL_SDK_DISABLED=true"
         ) from error
     tracing: Tracing = spans.exported(settings)
     return tracing

@@ -216,7 +216,7 @@ async def test_an_address_in_use_is_told() -> None:
 async def test_without_the_packages_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "extender.faces.grpc.server", raising=False)
     monkeypatch.setitem(sys.modules, "grpc", None)
-    with pytest.raises(GrpcError, match=r"pip install 'dra-extender\[grpc\]'"):
+    with pytest.raises(GrpcError, match=r"pip install '\.\[grpc\]' in a clone"):
         async with open_grpc(Settings.model_validate({"grpc": {"port": 1, "host": "127.0.0.1"}}), Budget()):
             pass
 

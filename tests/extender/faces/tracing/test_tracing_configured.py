@@ -80,7 +80,7 @@ def test_wanted_without_the_extra_it_is_named(
 ) -> None:
     monkeypatch.delitem(sys.modules, "extender.faces.tracing.spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    with pytest.raises(TracingError, match=r"pip install 'dra-extender\[opentelemetry\]'"):
+    with pytest.raises(TracingError, match=r"pip install '\.\[opentelemetry\]' in a clone"):
         open_tracing(settings, environment)
 
 

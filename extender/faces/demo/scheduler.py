@@ -1,0 +1,180 @@
+"""Plays kube-scheduler before a cluster in memory: a queue of pending pods, and one try at a time.
+
+A rejected pod is tried again after a change of the pod itself, such as the condition by which the service wakes it, and
+after a change of a node.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from extender.faces.demo.calls import CallError, Calls
+from extender.kube.api import Api, ApiError, Event, EventType, ObjectKey, RawObject, key_of
+from extender.kube.resources import NODES, PODS, Resource
+
+NAME: Final = "dra-scheduler"
+"""The scheduler that the demo's pods name."""
+
+FIRST_BACKOFF: Final = 1.0
+LONGEST_BACKOFF: Final = 10.0
+"""Seconds before a rejected pod is tried again, as kube-scheduler has them: doubled after each try."""
+
+_CONDITION: Final = "PodScheduled"
+FLUSH_SECONDS: Final = 60.0
+"""After as long a wait a rejected pod is tried again in any case; kube-scheduler has five minutes."""
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A pod in the queue.
+
+    Attributes:
+        is_moved: it may be tried; a rejected pod is moved by an event that may help it, or when it has waited for long.
+        ready: when its backoff is over, by the clock of the loop.
+        said: why it waits, as told last.
+    """
+
+    pod: RawObject
+    is_moved: bool = True
+    ready: float = 0.0
+    tries: int = 0
+    said: str = ""
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """The most important pod first, then the oldest."""
+        return -self.pod["spec"].get("priority", 0), self.pod["metadata"]["creationTimestamp"]
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Follows the API server, and asks the service where each pod can run.
+
+    Attributes:
+        tell: hears what becomes of a pod.
+    """
+
+    api: Api
+    calls: Calls
+    tell: Callable[[ObjectKey, str], None]
+    _queue: dict[str, Pending] = field(default_factory=dict)
+    _nodes: dict[str, None] = field(default_factory=dict)
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def rejected(self) -> list[RawObject]:
+        """The pods that were tried, and wait."""
+        return [each.pod for each in self._queue.values() if each.tries]
+
+    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
+        """Take in a list of all objects, before any event."""
+        del at
+        for each in objects:
+            self.apply(Event(EventType.ADDED, resource, each))
+        return True
+
+    def apply(self, event: Event) -> None:
+        """Take in an event."""
+        is_gone = event.type is EventType.DELETED
+        if event.resource == PODS:
+            self._put(event.object, is_gone=is_gone)
+        elif event.resource == NODES:
+            self._nodes.pop(event.key.name, None)
+            if not is_gone:
+                self._nodes[event.key.name] = None
+                for each in self._queue.values():
+                    each.is_moved = True
+        self._moved.set()
+
+    def _put(self, pod: RawObject, *, is_gone: bool) -> None:
+        uid, spec = pod["metadata"]["uid"], pod["spec"]
+        if is_gone or spec.get("nodeName") or spec.get("schedulerName") != NAME:
+            self._queue.pop(uid, None)
+        elif uid not in self._queue:
+            self._queue[uid] = Pending(pod)
+        else:
+            pending = self._queue[uid]
+            pending.is_moved |= _without_own_condition(pod) != _without_own_condition(pending.pod)
+            pending.pod = pod
+
+    async def run(self) -> None:
+        """Try pods until cancelled."""
+        while True:
+            pending = self._next()
+            if pending is None:
+                await self._until_one_may_be_due()
+            else:
+                await self._try(pending)
+
+    def _next(self) -> Pending | None:
+        now = asyncio.get_running_loop().time()
+        for each in self._queue.values():
+            each.is_moved |= now >= each.ready + FLUSH_SECONDS
+        due = (each for each in self._queue.values() if each.is_moved and each.ready <= now and _has_claims(each.pod))
+        return min(due, key=lambda each: each.order, default=None)
+
+    async def _until_one_may_be_due(self) -> None:
+        self._moved.clear()
+        loop = asyncio.get_running_loop()
+        waiting = [each.ready for each in self._queue.values() if each.is_moved and each.ready > loop.time()]
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(min([loop.time() + FLUSH_SECONDS, *waiting])):
+                await self._moved.wait()
+
+    async def _try(self, pending: Pending) -> None:
+        """One scheduling cycle and, if a node suits, the binding cycle."""
+        pending.is_moved, pod = False, pending.pod
+        try:
+            judged = await self.calls.filter(pod, list(self._nodes))
+            if judged.passed:
+                node = await self.calls.best(pod, judged.passed)
+                await self.calls.bind(pod, node)
+                self.tell(key_of(pod), f"is bound to {node}")
+                return
+            await self._reject(pending, _counted(judged.reasons.values()))
+        except CallError as error:
+            pending.is_moved = True
+            await self._reject(pending, str(error))
+
+    async def _reject(self, pending: Pending, reasons: str) -> None:
+        pending.ready = asyncio.get_running_loop().time() + min(FIRST_BACKOFF * 2**pending.tries, LONGEST_BACKOFF)
+        pending.tries += 1
+        await self._write_condition(pending.pod, f"0/{len(self._nodes)} nodes are available: {reasons}.")
+        headline = await self.calls.headline(pending.pod)
+        if headline and headline != pending.said:
+            pending.said = headline
+            self.tell(key_of(pending.pod), f"waits: {headline}")
+
+    async def _write_condition(self, pod: RawObject, message: str) -> None:
+        """Say on the pod that it is unschedulable."""
+        own = {"type": _CONDITION, "status": "False", "reason": "Unschedulable", "message": message}
+        with suppress(ApiError):  # the pod is gone, or has a node meanwhile
+            now = await self.api.get(PODS, key_of(pod))
+            conditions = [each for each in now.get("status", {}).get("conditions", ()) if each["type"] != _CONDITION]
+            metadata = {"uid": pod["metadata"]["uid"], "resourceVersion": now["metadata"]["resourceVersion"]}
+            patch = {"metadata": metadata, "status": {"conditions": [*conditions, own]}}
+            if not now["spec"].get("nodeName"):
+                await self.api.patch_status(PODS, key_of(pod), patch)
+
+
+def _without_own_condition(pod: RawObject) -> RawObject:
+    """What others have written of a pod: a change of it may help the pod."""
+    metadata = {name: value for name, value in pod["metadata"].items() if name != "resourceVersion"}
+    status = dict(pod.get("status") or {})
+    status["conditions"] = [each for each in status.get("conditions") or () if each["type"] != _CONDITION]
+    return {"metadata": metadata, "spec": pod["spec"], "status": status}
+
+
+def _has_claims(pod: RawObject) -> bool:
+    """Whether the pod's claims are made: before that, kube-scheduler holds it back (PreEnqueue)."""
+    entries = pod["spec"].get("resourceClaims") or ()
+    made = {each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+    return all("resourceClaimTemplateName" not in each or each["name"] in made for each in entries)
+
+
+def _counted(reasons: Iterable[str]) -> str:
+    """Equal reasons counted, as kube-scheduler does."""
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(Counter(reasons).items()))
