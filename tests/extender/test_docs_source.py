@@ -12,9 +12,9 @@ from tests.kit.places import ROOT
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "told"}
 WRITES = {"create", "update", "update_status", "patch", "patch_status", "delete", "bind_pod"}
-WRITERS = ("cluster/writes", "lab", "node", "plugins/resource_classes")
+WRITERS = ("cluster/writes", "lab", "node", "plugins/resource_classes", "faces/demo")
 """Folders that write. The second is the API server in memory, with its controllers; the third runs on nodes and writes
-slices; the fourth writes device classes.
+slices; the fourth writes device classes; the fifth plays people, schedulers and kubelets before the server in memory.
 """
 
 REASONS = tuple(
