@@ -17,7 +17,14 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from tests.cluster.claim_rules import FINALIZER
 from tests.kit.controlplane.access import SCHEDULER
-from tests.kit.controlplane.binaries import Binaries, BinariesError, find_binaries, find_helm, find_renderer
+from tests.kit.controlplane.binaries import (
+    Binaries,
+    BinariesError,
+    find_binaries,
+    find_helm,
+    find_kubectl,
+    find_renderer,
+)
 from tests.kit.controlplane.client import NAMESPACES, PRIORITIES, Client, connect, key_of
 from tests.kit.controlplane.components import ALL_VERSIONS, ControlPlane, control_plane
 from tests.kit.controlplane.driver import Driver, driver
@@ -46,6 +53,14 @@ def binaries() -> Binaries:
 def helm() -> Path:
     try:
         return find_helm(os.environ)
+    except BinariesError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> Path:
+    try:
+        return find_kubectl(os.environ)
     except BinariesError as error:
         pytest.skip(str(error))
 

@@ -1,6 +1,5 @@
 """What docs/how-to/operate.md says: namespaces move over and back, and what stays when the service is gone."""
 
-import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -108,10 +107,3 @@ async def test_when_the_service_is_gone_pods_keep_their_devices_and_give_them_ba
     await client.delete(PODS, key_of(made))
     assert await client.wait_for(CLAIMS, key, is_free)
     await client.delete(NODES, ObjectKey("", namespace))
-
-
-def test_the_page_names_what_there_is() -> None:
-    page = (ROOT / "docs" / "how-to" / "operate.md").read_text()
-    for path in re.findall(r"--(?:kustomize|filename) ([\w/.-]+\w)", page):
-        assert (ROOT / path).exists(), path
-    assert f"{LABEL}={OURS}" in page

@@ -1,6 +1,6 @@
 """Where etcd and Kubernetes' own components come from: KUBEBUILDER_ASSETS, or built from their Go modules.
 
-So are Helm and kustomize, as far as they render.
+So are Helm, kubectl, and kustomize, as far as it renders.
 
 KUBERNETES says which minor version is built. The builds of all versions are kept.
 
@@ -55,6 +55,7 @@ BUILD_SECONDS: Final = 3600
 _PROGRAM: Final = Path(__file__).parent / "program"
 _EXPANDER_CLIENT: Final = Path(__file__).parents[1] / "expander_client"
 _RENDERER: Final = Path(__file__).parent / "render"
+_KUBECTL: Final = Path(__file__).parent / "kubectl"
 CACHE: Final = Path(__file__).parent / ".bin"
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 _MODULES: Final = "-modfile="
@@ -116,6 +117,15 @@ def find_helm(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
         BinariesError: there is no Go, or the build failed.
     """
     return built("helm", _RENDERER, _BUILD_FLAGS, environ, cache, package="helm.sh/helm/v3/cmd/helm")
+
+
+def find_kubectl(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
+    """kubectl, built now if it has not been yet.
+
+    Raises:
+        BinariesError: there is no Go, or the build failed.
+    """
+    return built("kubectl", _KUBECTL, (*_BUILD_FLAGS, "-ldflags", "-s -w"), environ, cache)
 
 
 def find_actionlint(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
@@ -226,9 +236,10 @@ def main() -> None:
         sys.exit(f"error: {error}")
     sys.stderr.write(f"control plane: {found.command('etcd')[0]} ({time.monotonic() - started:.1f} s)\n")
     try:
-        sys.stderr.write(f"helm and kustomize: {find_helm(os.environ)}, {find_renderer(os.environ)}\n")
+        programs = (find_helm(os.environ), find_renderer(os.environ), find_kubectl(os.environ))
+        sys.stderr.write(f"helm, kustomize, kubectl: {', '.join(map(str, programs))}\n")
     except BinariesError as error:
-        sys.stderr.write(f"helm and kustomize: not here, so that tests of deploy/ are skipped: {error}\n")
+        sys.stderr.write(f"helm, kustomize, kubectl: not here, so that tests of deploy/ are skipped: {error}\n")
     try:
         sys.stderr.write(f"client of the gRPC expander: {find_expander_client(os.environ)}\n")
     except BinariesError as error:

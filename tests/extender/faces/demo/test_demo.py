@@ -1,6 +1,8 @@
 """The demo in virtual time: its scenes show what they announce, and a seed repeats them."""
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cache
@@ -16,7 +18,9 @@ from extender.autoscaler.negotiating import Negotiating
 from extender.config.settings import Settings
 from extender.faces.demo.demo import MANIFESTS, Demo
 from extender.faces.demo.scenes import SCENES
+from extender.faces.http import verb_endpoints
 from extender.faces.http.app import Listener, create_app
+from extender.faces.http.endpoints import explain
 from extender.kube.resources import NODES, PODS
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load
@@ -25,6 +29,7 @@ from extender.tools.offload import at_once
 from tests.corpus.chance import clocks, without_chance
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, client_of
+from tests.kit.places import ROOT
 
 SETTINGS: Final = Settings.model_validate(
     {
@@ -61,15 +66,16 @@ async def performed(demo: Demo) -> tuple[list[str], list[str]]:
     return lines, found
 
 
-async def _at_once(work: Callable[[], Any], **_: object) -> Any:
+async def _at_once(work: Callable[..., Any], *values: Any, **_: object) -> Any:
     """Instead of a thread, during whose work virtual time would go by."""
-    return work()
+    return work(*values)
 
 
 def play(seed: int, speed: float = 1.0, rounds: int = 1) -> Sequence[str]:
     """The lines of a demo that was played now."""
     with without_chance(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(anyio.to_thread, "run_sync", _at_once)
+        for module in (anyio.to_thread, explain, verb_endpoints):
+            patch.setattr(module, "run_sync", _at_once)
         lines, left = virtualtime.run(performed(Demo(seed, speed, rounds)))
     assert sorted(left) == ["falcon-1", "falcon-2", "sparrow-1", "sparrow-2"]
     return lines
@@ -167,3 +173,16 @@ def test_the_first_minute_shows_a_reason_a_plan_and_decisions() -> None:
     first = [line for line in played(1) if float(line.split(" s ")[0]) < 60]
     assert comes(first, "waits:", "autoscaler:")
     assert sum("is bound" in line for line in first) > 2
+
+
+async def test_the_command_tells_where_to_look_and_ends_when_it_is_asked_to(unused_tcp_port: int) -> None:
+    command = (sys.executable, "-m", "extender", "demo", "--port", str(unused_tcp_port), "--speed", "20")
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=PIPE, stderr=PIPE)
+    assert process.stdout
+    async with asyncio.timeout(60):
+        lines = [(await process.stdout.readline()).decode() for _ in range(6)]
+        process.terminate()
+        rest, messages = (each.decode() for each in await process.communicate())
+    assert f"Open http://127.0.0.1:{unused_tcp_port}/" in lines[0]
+    assert "research/train-1 is bound to falcon" in "".join(lines)
+    assert (process.returncode, messages) == (0, ""), rest
