@@ -38,6 +38,9 @@ _LONGEST_TEXT: Final = 200
 
 _LONG_BYTES: Final = 64 * 1024
 
+_MOST_OF_REFUSAL: Final = 1024 * 1024
+"""Bytes of an answer that refuses a watch: a Status has some hundreds."""
+
 _LONGEST_REST: Final = 0.005
 """Seconds: time enough for the steps of a call. All that is known of the cluster waits meanwhile."""
 
@@ -283,9 +286,14 @@ class WatchSource:
 
 async def _refuse(request: HttpRequest, stream: Stream) -> None:
     """Raise the error for an answer that is no watch."""
-    body = b"".join([chunk async for chunk in stream.chunks()])
+    pieces, size = list[bytes](), 0
+    async for chunk in stream.chunks():
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > _MOST_OF_REFUSAL:
+            raise OutcomeUnknownError(str(request), f"HTTP {stream.status} with more than {_MOST_OF_REFUSAL} bytes")
     try:
-        decoded(request, HttpReply(stream.status, body, stream.retry_after))
+        decoded(request, HttpReply(stream.status, b"".join(pieces), stream.retry_after))
     except ApiError as error:
         if error.status == HTTPStatus.GONE:
             raise ListAgainError(error.message) from error

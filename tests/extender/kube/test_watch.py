@@ -5,6 +5,7 @@ import time
 from collections import deque
 from contextlib import aclosing
 from functools import partial
+from itertools import repeat
 
 import pytest
 
@@ -291,6 +292,15 @@ async def test_only_so_many_lists_are_read_at_a_time() -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert asked == 2
+
+
+@in_virtual_time
+async def test_a_refusal_of_a_watch_that_does_not_end_is_not_read_to_its_end() -> None:
+    source, endless = source_over(FakeApi()), Scripted(repeat(b"x" * 100_000), status=503)
+    source.api.transport = endless
+    with pytest.raises(OutcomeUnknownError, match="HTTP 503 with more than 1048576 bytes"):
+        await take(source, CLAIMS, 100)
+    assert endless.sent == 11
 
 
 # --- long objects -------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Signals of a watch as text, and transports of shapes that the fake server does not make."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 
 import orjson
@@ -59,10 +59,16 @@ def three_claims(*, streams_lists: bool = True) -> FakeApi:
 
 
 class Scripted:
-    """Answers every watch with the same chunks, and then ends it."""
+    """Answers every watch with the same chunks, and then ends it.
 
-    def __init__(self, chunks: list[bytes]) -> None:
+    Attributes:
+        sent: how many chunks were taken.
+    """
+
+    def __init__(self, chunks: Iterable[bytes], *, status: int = 200) -> None:
         self._chunks = chunks
+        self._status = status
+        self.sent = 0
 
     async def call(self, request: HttpRequest) -> HttpReply:
         raise TransportError(f"{request} is no watch")
@@ -71,9 +77,10 @@ class Scripted:
     async def stream(self, _: HttpRequest) -> AsyncIterator[FakeStream]:
         async def body() -> AsyncIterator[bytes]:
             for chunk in self._chunks:
+                self.sent += 1
                 yield chunk
 
-        yield FakeStream(200, 0.0, body())
+        yield FakeStream(self._status, 0.0, body())
 
 
 class Trickle:
