@@ -423,20 +423,26 @@ def row(each: Figures) -> str:
     """A line of the table."""
     memory = (f"{size / MEGABYTE:>7.0f}" for size in (each.before, each.peak, each.after))
     times = (f"{seconds * 1e3:>7.1f}" for seconds in (each.p99, each.worked, each.machine, each.stall))
-    end = f"{each.killed:>6} {len(each.faults):>6} {each.seconds:>6.0f} s"
-    return f"{each.name:<34} {' '.join(memory)} {' '.join(times)} {len(each.calls):>6} {end}"
+    ratio, end = each.p99 / max(each.machine, 1e-3), f"{each.killed:>6} {len(each.faults):>6} {each.seconds:>6.0f} s"
+    return f"{each.name:<34} {' '.join(memory)} {' '.join(times)} {ratio:>6.1f} {len(each.calls):>6} {end}"
 
 
 HEAD: Final = (
-    f"{'':<34} {'before':>7} {'peak':>7} {'after':>7} {'p99':>7} {'work':>7} {'peer':>7} {'stall':>7} {'calls':>6} "
-    f"{'killed':>6} {'wrong':>6}"
+    f"{'':<34} {'before':>7} {'peak':>7} {'after':>7} {'p99':>7} {'work':>7} {'peer':>7} {'stall':>7} {'ratio':>6} "
+    f"{'calls':>6} {'killed':>6} {'wrong':>6}"
 )
 
 
 async def run(
-    sizes: Sizes, scale: float, cgroup: MemoryCgroup | None, names: Sequence[str], enter: Sequence[str]
+    sizes: Sizes,
+    scale: float,
+    cgroup: MemoryCgroup | None,
+    names: Sequence[str],
+    enter: Sequence[str],
+    *,
+    together: bool = False,
 ) -> Sequence[Figures]:
-    """All bombs, one after the other and then all at once."""
+    """All bombs, one after the other and then all at once; ``together``: at once alone."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with _scene(folder, sizes, scale, enter) as scene:
@@ -446,7 +452,7 @@ async def run(
                 found = Run(scene, others, cgroup)
                 print(HEAD, flush=True)
                 await found.measure("no bomb", partial(asyncio.sleep, _CALM_SECONDS))
-                for each in names:
+                for each in () if together else names:
                     await found.measure(each, partial(BOMBS[each], scene))
                 if len(names) > 1:
                     await found.measure("all at once", partial(_all_at_once, scene, names))
@@ -510,10 +516,13 @@ def main() -> int:
     """Run, report, and judge."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="a tenth of the cluster and of the bombs")
+    parser.add_argument("--scale", type=float, help="of what is sent; 1 in the long form, 0.1 in the short one")
+    parser.add_argument("--together", action="store_true", help="all at once, and none alone")
     parser.add_argument("--limit", type=int, default=LIMIT // _MIB, metavar="MIB", help="of memory")
     parser.add_argument("--only", choices=BOMBS, action="append", help="these bombs alone")
     args = parser.parse_args()
-    sizes, scale, limit = (_SHORT, 0.1, args.limit * _MIB) if args.short else (_FULL, 1.0, args.limit * _MIB)
+    sizes, scale = (_SHORT, 0.1) if args.short else (_FULL, 1.0)
+    scale, limit = args.scale or scale, args.limit * _MIB
     names = args.only or list(BOMBS)
     with contextlib.ExitStack() as stack:
         cgroup: MemoryCgroup | None = None
@@ -525,7 +534,7 @@ def main() -> int:
         else:
             enter = cgroup.enter
             print(f"cgroup of version {cgroup.version} with {args.limit} MiB; {machine()}", flush=True)
-        found = uvloop.run(run(sizes, scale, cgroup, names, enter))
+        found = uvloop.run(run(sizes, scale, cgroup, names, enter, together=args.together))
         print(machine())
     broken = False
     for bound in bounds(found, short=args.short):
