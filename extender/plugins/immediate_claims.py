@@ -45,9 +45,6 @@ T = TypeVar("T")
 SEARCH_SECONDS: Final = 2.0
 """The longest search for the node of one claim, by the solver's clock."""
 
-_OVER_SECONDS: Final = 1.0
-"""A search that is cut finds the clock so long after its deadline."""
-
 
 def in_order(items: Collection[T], claim_of: Callable[[T], ClaimObject]) -> list[T]:
     """What concerns immediate claims, in the order in which the claims are allocated: the oldest first.
@@ -146,7 +143,7 @@ def best_node(
         raise BindError("there is no node that is not cordoned")
     decider.follow(snapshot)
     try:
-        by = _while(is_wanted, solver.within(until))
+        by = solver.within(until).while_wanted(is_wanted)
         result = filter_nodes(pod, asked, snapshot, by, decider=decider, bounds=Bounds(until))
     except TimeoutError as error:
         raise BindError("out of time: the nodes were still looked at") from error
@@ -155,15 +152,6 @@ def best_node(
         raise BindError(", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())))
     scores = score_nodes(result.passed, result.merits, solver.policy)
     return max(zip(scores, result.passed, strict=True), key=lambda each: each[0])[1]
-
-
-def _while(is_wanted: Callable[[], bool], solver: Solver) -> Solver:
-    """The solver for one search, whose time is over once the claim is gone."""
-
-    def clock() -> float:
-        return solver.clock() if is_wanted() else solver.until + _OVER_SECONDS
-
-    return replace(solver, clock=clock)
 
 
 IMMEDIATE_CLAIMS: Final = ObjectKey("kube-system", "dra-extender-immediate-claims")

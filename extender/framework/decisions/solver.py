@@ -82,6 +82,9 @@ class Memories:
 
 
 _BRIEF: Final = Limits(steps=64, seconds=0.001)
+_OVER_SECONDS: Final = 1.0
+"""A search that nobody wants any more finds the clock so long after its deadline."""
+
 _LEAST_SECONDS: Final = 0.002
 """What a node has in any case: an ordinary one is searched in less."""
 
@@ -153,6 +156,18 @@ class Solver:
     def within(self, until: float) -> "Solver":
         """The solver with this deadline, if it is earlier than its own."""
         return self if until >= self.until else replace(self, until=until)
+
+    def while_wanted(self, is_wanted: Callable[[], bool]) -> "Solver":
+        """The solver for one search with a deadline, whose time is over once nobody wants its answer any more.
+
+        Args:
+            is_wanted: is asked in the thread of the search, at each look at the clock.
+        """
+
+        def clock() -> float:
+            return self.clock() if is_wanted() else self.until + _OVER_SECONDS
+
+        return replace(self, clock=clock)
 
     def share(self, among: int) -> "Solver":
         """The solver with an equal share of the time that is left."""

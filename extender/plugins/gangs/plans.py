@@ -62,7 +62,8 @@ class GangPlans:
         present = self._state.snapshot
         preempting = gang.free if any(map(self._rejected.with_evictions, gang.free)) else ()
         names = self._names(present, preempting, with_evictions=False)
-        planner = GangPlanner(self._with_written(present), Planner(solver, self._decider), names)
+        by = solver.while_wanted(partial(self._waits, gang))
+        planner = GangPlanner(self._with_written(present), Planner(by, self._decider), names)
         found = await self._off_loop(Of(gang.key.namespace, partial(self._planned, planner, gang, present)))
         if isinstance(found, Shortfall) and preempting:
             planner = replace(planner, names_of=self._names(present, preempting, with_evictions=True))
@@ -77,6 +78,11 @@ class GangPlans:
         snapshot, names, evictions = self._state.snapshot, self._rejected.names, self._rejected.with_evictions
         kinds = sorted(hash((likeness_of(pod, snapshot), names(pod), evictions(pod))) for pod in gang.free)
         return gang.size, gang.topology, tuple(kinds)
+
+    def _waits(self, gang: Gang) -> bool:
+        """Whether a pod of a gang is still there that lacks something. Threads may ask."""
+        snapshot = self._state.snapshot
+        return any(snapshot.pod(pod.uid) is not None for pod in gang.free)
 
     def _planned(self, planner: GangPlanner, gang: Gang, present: Snapshot) -> GangPlan | Shortfall:
         self._decider.follow(present)

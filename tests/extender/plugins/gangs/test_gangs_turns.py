@@ -216,3 +216,33 @@ async def test_a_plan_of_pods_that_are_gone_keeps_nothing(ends: str) -> None:
     await scene.end_long(begun)
     await scene.turns(1)
     assert not scene.kept("x")
+
+
+class Leaving(Slow):
+    """The pods of a gang are deleted while it is planned.
+
+    Attributes:
+        looks: at the clock since then.
+    """
+
+    looks = 0
+
+    def clock(self) -> float:
+        if not self.cluster.state.snapshot.pods:
+            self.looks += 1
+        return super().clock()
+
+    async def behind_the_gate(self, work: Callable[[], T]) -> T:
+        for name in self.pending():
+            await self.cluster.api.delete(PODS, ObjectKey("ns", name))
+        self.looks = 0
+        return work()
+
+
+@in_virtual_time
+async def test_the_plan_of_a_gang_whose_pods_are_gone_ends_at_once() -> None:
+    """A plan may take ten seconds, in a fifth of the interpreter, for nobody."""
+    scene = Leaving(*nodes(map(str, range(200))), *members("g", 4), seconds=0.0)
+    await scene.ask("g")
+    await scene.task.tick()
+    assert scene.looks <= 10
