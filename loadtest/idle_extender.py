@@ -16,7 +16,7 @@ import uvicorn
 import uvloop
 
 from extender.cluster.live import connect
-from extender.cluster.writes.claims import is_protected, protected
+from extender.cluster.writes.reservations import is_protected, protected
 from extender.faces.http.limits.connections import OnePacketProtocol
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, key_of, timestamp
 from extender.kube.connection.credentials import Origin

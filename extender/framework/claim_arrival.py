@@ -21,8 +21,8 @@ from extender.cluster.consumers import claim_name
 from extender.cluster.objects.claims import READ, ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims import Reservation
 from extender.cluster.writes.pods import check_unbound
+from extender.cluster.writes.reservations import Reservation
 from extender.framework.bind_errors import BindError
 from extender.framework.cycle import refreshed
 from extender.framework.pods.claims import is_made_for

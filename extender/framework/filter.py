@@ -38,7 +38,7 @@ from extender.framework.late_nodes import LATE_SECONDS, LateNodes
 from extender.framework.plugin import NodeCheck, Refusal, Refused
 from extender.framework.pods.extended_resources.special_claim import Needs, reaches_anywhere
 from extender.framework.ranking import Merits, Ranking
-from extender.framework.reasons import Reasons
+from extender.framework.reasons import NONE, Reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def ask(
         cycle = replace(cycle, snapshot=beside)
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
     passed_over = {} if bounds.late is None else bounds.late.among(cycle, names)
-    return FilterQuestion(cycle, names, decider, nodes, bounds, found.checks, passed_over)
+    return FilterQuestion.of(cycle, names, decider, bounds, found.checks, sent=nodes, passed_over=passed_over)
 
 
 def _nowhere(names: Sequence[str], refused: Refused, solver: Solver) -> FilterResult:
@@ -215,23 +215,43 @@ class FilterQuestion:
     Attributes:
         sent: the nodes, where whole nodes were sent.
         checks: of plugins, each with the plugin's name: they compare what is found on each node.
+        is_judged: what is found on a node may be too much there, by these checks or by what is left of its resources.
         passed_over: those of the nodes that pass only if no other does, each with the reason against it.
     """
 
     cycle: Cycle
     names: Sequence[str]
     decider: Decider
-    sent: Mapping[str, NodeObject] | None = None
-    bounds: Bounds = Bounds()
-    checks: Sequence[tuple[str, NodeCheck]] = ()
-    passed_over: Mapping[str, Reason] = field(default_factory=dict)
+    sent: Mapping[str, NodeObject] | None
+    bounds: Bounds
+    checks: Sequence[tuple[str, NodeCheck]]
+    is_judged: bool
+    passed_over: Mapping[str, Reason]
+
+    @classmethod
+    def of(
+        cls,
+        cycle: Cycle,
+        names: Sequence[str],
+        decider: Decider,
+        bounds: Bounds,
+        checks: Sequence[tuple[str, NodeCheck]],
+        *,
+        sent: Mapping[str, NodeObject] | None = None,
+        passed_over: Mapping[str, Reason] | None = None,
+    ) -> "FilterQuestion":
+        """A question about nodes."""
+        is_judged = bool(checks) or cycle.counts_resources
+        return cls(cycle, names, decider, sent, bounds, checks, is_judged, passed_over or {})
 
     def at_hand(self) -> Known | None:
         """What is known of the nodes; None if to look it up may take more than about a millisecond."""
-        takes_search = bool(self.checks) or self.cycle.counts_resources or bool(self.passed_over)
-        if takes_search or (len(self.names) > MOST_NEW_NODES and not self.is_uniform):
+        if self.is_judged or self.passed_over:
             return None
-        return self.lookup(self.names)
+        is_uniform = self.is_uniform
+        if len(self.names) > MOST_NEW_NODES and not is_uniform:
+            return None
+        return self._known_alike(self.names) if is_uniform else self._known_by_node(self.names)
 
     def result(self, known: Known | None = None) -> FilterResult:
         """The result for the nodes. If the claims can be allocated nowhere, that is the reason for all nodes.
@@ -254,17 +274,24 @@ class FilterQuestion:
 
     def lookup(self, names: Sequence[str]) -> Known:
         """What is known of the nodes."""
+        return self._known_alike(names) if self.is_uniform else self._known_by_node(names)
+
+    def _known_alike(self, names: Sequence[str]) -> Known:
+        """The same for a pod that needs the same on every node."""
         claims = self.cycle.claims
         verdicts: dict[str, Verdict] = {}
-        if self.is_uniform:
-            if not claims.pending:
-                nodes = self.cycle.snapshot.nodes if self.sent is None else self.sent
-                return Known(names, {name: NOTHING_NEEDED if name in nodes else NOT_KNOWN for name in names}, ())
-            for each in claims.negotiated:
-                for reason, refused in each.refusals(names).items():
-                    verdicts |= dict.fromkeys(refused, Verdict(reason=reason))
-            left = [name for name in names if name not in verdicts] if verdicts else names
-            return Known(names, verdicts, (self._looked_up(Needs(claims.pending), left),))
+        if not claims.pending:
+            nodes = self.cycle.snapshot.nodes if self.sent is None else self.sent
+            return Known(names, {name: NOTHING_NEEDED if name in nodes else NOT_KNOWN for name in names}, ())
+        for each in claims.negotiated:
+            for reason, refused in each.refusals(names).items():
+                verdicts |= dict.fromkeys(refused, Verdict(reason=reason))
+        left = [name for name in names if name not in verdicts] if verdicts else names
+        return Known(names, verdicts, (self._looked_up(Needs(claims.pending), left),))
+
+    def _known_by_node(self, names: Sequence[str]) -> Known:
+        """The same, node by node."""
+        verdicts: dict[str, Verdict] = {}
         groups: dict[Hashable, tuple[Needs, list[str]]] = {}
         for name in names:
             node = self._node(name)
@@ -367,15 +394,15 @@ class FilterQuestion:
         ranking = Ranking.of(names, decided.verdicts, self.cycle.solver.policy)
         over: Mapping[str, Reason] = {}
         by: Mapping[str, Code] = {}
-        if not self.checks and not self.cycle.counts_resources:
-            merits = ranking.best(self.bounds.most)
-        else:
+        if self.is_judged:
             merits, over, by = self._within(ranking.best())
+        else:
+            merits = ranking.best(self.bounds.most)
         passed = merits.names
         if not passed and TOO_LATE in decided.verdicts:
             raise TimeoutError
         unresolvable = ranking.refused().beside(Reasons.of(over)) if over else ranking.refused()
-        failed, nominated = Reasons(), self.cycle.pod.nominated_node
+        failed, nominated = NONE, self.cycle.pod.nominated_node
         if nominated and nominated in unresolvable and self._fits_later(nominated):
             failed, unresolvable = Reasons.alike((nominated,), WAITING), unresolvable.without(nominated)
         if passed:

@@ -15,7 +15,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims import Reservation
+from extender.cluster.writes.reservations import Reservation
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Final
 
 from allocator import Reason
 from allocator.reason import request_noun
@@ -86,3 +87,7 @@ class Reasons(Mapping[str, Reason]):
     @cached_property
     def _by_name(self) -> Mapping[str, int]:
         return dict(zip(self._names, self._codes, strict=True))
+
+
+NONE: Final = Reasons()
+"""Against no node."""

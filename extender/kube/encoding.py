@@ -53,6 +53,11 @@ def dumps(value: object) -> bytes:
         return jsontext.dumps(value).encode(errors="backslashreplace")
 
 
+def copied(value: object) -> Any:  # noqa: ANN401 - JSON has any type
+    """A value of JSON that shares nothing with this one."""
+    return loads(dumps(value))
+
+
 def dumped(value: object) -> bytes:
     """JSON to keep: a copy, because the bytes of orjson hold a buffer that may be many times larger."""
     return memoryview(dumps(value)).tobytes()

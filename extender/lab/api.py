@@ -40,7 +40,7 @@ from extender.kube.claim_rules import (
     spec_problems,
     status_problems,
 )
-from extender.kube.encoding import dumps, loads
+from extender.kube.encoding import copied, dumps, loads
 from extender.kube.resources import (
     CLAIMS,
     CLASSES,
@@ -236,7 +236,7 @@ class MemoryApi:
 
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:
         """Make an object, without a status."""
-        new = {name: value for name, value in _copy(obj).items() if name != "status"}
+        new = {name: value for name, value in copied(obj).items() if name != "status"}
         for name in _SYSTEM_FIELDS:
             new.get("metadata", {}).pop(name, None)
         key = self._completed(resource, new)
@@ -249,11 +249,11 @@ class MemoryApi:
 
     async def update(self, resource: Resource, obj: RawObject) -> RawObject:
         """Replace all but the status."""
-        return self._update(resource, _copy(obj))
+        return self._update(resource, copied(obj))
 
     async def update_status(self, resource: Resource, obj: RawObject) -> RawObject:
         """Replace the status."""
-        return self._update_status(resource, _copy(obj))
+        return self._update_status(resource, copied(obj))
 
     async def patch(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
         """Merge into all but the status."""
@@ -371,7 +371,7 @@ class MemoryApi:
 
     def _patched(self, resource: Resource, key: ObjectKey, patch: RawObject) -> RawObject:
         old = self._get(resource, key)
-        merged = merge_patch(old, _copy(patch))
+        merged = merge_patch(old, copied(patch))
         if not isinstance(merged, dict):
             raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", f"the patch of {resource} {key} is not an object")
         # In a patch, the uid is a field and no precondition.
@@ -445,10 +445,6 @@ def merge_patch(target: object, patch: object) -> object:
         else:
             merged[name] = merge_patch(merged.get(name), value)
     return merged
-
-
-def _copy(obj: Mapping[str, object]) -> RawObject:
-    return _decoded(dumps(obj))
 
 
 def _decoded(text: bytes) -> RawObject:

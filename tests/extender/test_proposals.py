@@ -39,7 +39,7 @@ REFUSED = {
     "a required place of shared cores": ("extender/cluster/compute_claims.py", "cores belong to no NUMA node"),
     "cores of more than two NUMA nodes in turns": ("extender/cluster/compute_claims.py", "_ZONES: Final = 2"),
     "more than 32 exclusive cores": ("extender/cluster/compute_claims.py", "MAX_RESULTS"),
-    "what kubelet does by that entry": ("extender/cluster/writes/claims.py", "extendedResourceClaimStatus"),
+    "what kubelet does by that entry": ("extender/cluster/writes/reservations.py", "extendedResourceClaimStatus"),
 }  # fmt: skip
 """What the page says is refused, or is done by others: the place that shows it."""
 

@@ -12,8 +12,8 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import Follower
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims import Reservation
 from extender.cluster.writes.pods import Evictor
+from extender.cluster.writes.reservations import Reservation
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind.bind import Binder
 from extender.framework.decisions.solver import Solver

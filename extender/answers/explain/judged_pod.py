@@ -237,7 +237,7 @@ class JudgedPod:
 
     def _verdicts(self, names: Sequence[str]) -> _Verdicts:
         bounds = Bounds(self.cycle.solver.until)
-        question = FilterQuestion(self.cycle, names, self.decider, bounds=bounds, checks=self.checks)
+        question = FilterQuestion.of(self.cycle, names, self.decider, bounds, self.checks)
         verdicts = _Verdicts()
         try:
             for start in range(0, len(names), _AT_ONCE):

@@ -36,7 +36,7 @@ from extender.cluster.objects.extended_resources import ExtendedRequest, Request
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims import is_protected
+from extender.cluster.writes.reservations import is_protected
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.extended_resources.requests import request_name
 from extender.kube.encoding import loads

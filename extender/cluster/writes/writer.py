@@ -9,7 +9,7 @@ object is read before anything else is done, and while it can't be read, nothing
 stays. Every status write names the revision that it was made from, so at most one of its repetitions can happen.
 
 Pods that share a claim are bound at the same time: one write reserves the claim for all that wait
-(`extender.cluster.writes.reservation_queue`).
+(`extender.cluster.writes.reservations`).
 """
 
 import asyncio
@@ -26,15 +26,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import users_of
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import RELEASED, Pod
-from extender.cluster.writes.claims import (
-    ClaimWrites,
-    ReadClaim,
-    Release,
-    Released,
-    Reservation,
-    deallocated,
-    dropped_fields,
-)
+from extender.cluster.writes.claims import ClaimWrites, ReadClaim
 from extender.cluster.writes.pods import (
     ATTEMPTS,
     DEVICES_CHANGED,
@@ -45,7 +37,16 @@ from extender.cluster.writes.pods import (
     refused,
     same_pod,
 )
-from extender.cluster.writes.reservation_queue import ReservationQueue, WaitingReservation
+from extender.cluster.writes.reservations import (
+    Reservation,
+    ReservationQueue,
+    WaitingReservation,
+    deallocated,
+    dropped_fields,
+    is_protected,
+    taking,
+    unprotected,
+)
 from extender.kube.api import (
     Api,
     ApiError,
@@ -76,6 +77,99 @@ class ReleaseOutcome(NamedTuple):
 
     bound: str
     left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """No reservation, and no allocation if it was for the pod alone; a special claim is deleted."""
+
+    reservation: Reservation
+    claims: ClaimWrites
+
+    def is_reached(self, now: ReadClaim) -> bool:
+        """Whether nothing is left to write."""
+        if self.reservation.is_special:
+            return now.claim.uid != self.reservation.uid or (now.claim.deleting and not is_protected(now.raw))
+        return self.reservation.is_unmade(now.claim)
+
+    async def write(self, now: ReadClaim) -> None:
+        """Write from what was read."""
+        if not self.reservation.is_special:
+            await self.claims.update_status(self.reservation.unmade(*now))
+            return
+        if is_protected(now.raw):
+            now = await self.claims.update(unprotected(now.raw))
+        # Other finalizers of a claim that is being deleted are not ours.
+        if not now.claim.deleting:
+            await self.claims.delete(now)
+
+
+@dataclass(slots=True)
+class Release:
+    """The release of several claims: those still ``waiting``, and the last error of each that ``failed``, by uid."""
+
+    waiting: dict[str, Released]
+    failed: dict[str, Exception] = field(default_factory=dict)
+
+    async def read(self) -> dict[str, ReadClaim]:
+        """Read the waiting claims; returns those that still need a write."""
+        found = {}
+        for uid, goal in list(self.waiting.items()):
+            try:
+                now = await goal.claims.get(goal.reservation.claim.key)
+            except (ApiError, OutcomeUnknownError) as error:
+                del self.waiting[uid]
+                self._note(uid, error)
+                continue
+            if goal.is_reached(now):
+                del self.waiting[uid]
+                self.failed.pop(uid, None)
+            else:
+                found[uid] = now
+        return found
+
+    async def mark(self, found: dict[str, ReadClaim]) -> dict[str, ReadClaim]:
+        """Mark the claims that are taken from PodGroups; returns all that could be marked, or need no mark."""
+        marked = {}
+        for uid, now in found.items():
+            try:
+                is_of_group = self.waiting[uid].reservation.group is not None
+                marked[uid] = await self.waiting[uid].claims.update(taking(now.raw)) if is_of_group else now
+            except (ApiError, OutcomeUnknownError) as error:
+                self._failed(uid, error)
+        return marked
+
+    async def write(self, found: dict[str, ReadClaim]) -> None:
+        """Write from what was read."""
+        for uid, now in found.items():
+            try:
+                await self.waiting[uid].write(now)
+            except (ApiError, OutcomeUnknownError) as error:
+                self._failed(uid, error)
+            else:
+                del self.waiting[uid]
+                self.failed.pop(uid, None)
+
+    def _failed(self, uid: str, error: ApiError | OutcomeUnknownError) -> None:
+        """Note why a write failed. It is tried again if the claim has changed, or if the outcome is unknown."""
+        if isinstance(error, OutcomeUnknownError):
+            self.failed[uid] = error
+        elif error.is_conflict:
+            self.failed[uid] = changed_by_others("it")
+        else:
+            del self.waiting[uid]
+            self._note(uid, error)
+
+    def leave(self, uid: str) -> None:
+        """Do not release a claim that another pod runs with."""
+        del self.waiting[uid]
+        self.failed.pop(uid, None)
+
+    def _note(self, uid: str, error: Exception) -> None:
+        if isinstance(error, ApiError) and error.is_missing:
+            self.failed.pop(uid, None)
+        else:
+            self.failed[uid] = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +369,7 @@ class Writer:
             WriteRefusedError, OutcomeUnknownError: a pod runs with it, or it has changed.
         """
         try:
-            raw = (await self._claims.mark_taking(await self._claims.whole(claim))).raw
+            raw = (await self._claims.update(taking(await self._claims.whole(claim)))).raw
         except ApiError as error:
             raise refused(f"claim {claim.key}", error) from error
         await (self._touch(pod) if pod.node_name else self._fence_unbound(pod))

@@ -22,9 +22,9 @@ from extender.cluster.double_allocations import double_allocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims import Reservation, SpecialClaims
 from extender.cluster.writes.events import QUOTA_EXCEEDED, Note
 from extender.cluster.writes.pods import NodeResources, check_unbound
+from extender.cluster.writes.reservations import Reservation, SpecialClaims
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind.claim_allocator import ClaimAllocator
 from extender.framework.bind.plan import BindPlan, BindPlanner, BindTimes, Reports, to_give_back, verify
@@ -300,7 +300,8 @@ class Binder:
     def _check_pre_enqueue(self, pod: Pod) -> None:
         """Check that the pod may still be bound: the watch, or the pod as it was read, may show that its gang waits."""
         snapshot = self._state.snapshot
-        for each in (pod, snapshot.pod(pod.uid) or pod):
+        shown = snapshot.pod(pod.uid)
+        for each in (pod,) if shown is None or shown is pod else (pod, shown):
             if refused := self._solver.plugins.pre_enqueue(each, snapshot):
                 raise WriteRefusedError(f"pod {pod.key}: {refused.refusal}")
 

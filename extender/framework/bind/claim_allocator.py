@@ -19,7 +19,7 @@ from extender.cluster.double_allocations import double_allocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims import AllocationFirst, Reservation
+from extender.cluster.writes.reservations import AllocationFirst, Reservation
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind.plan import BindPlan, BindPlanner, BindTimes, Reports, verify
 from extender.framework.bind_errors import BindError, DoubleAllocationError, LapsedError, PluginRefusesError

@@ -18,8 +18,8 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims import Reservation, is_reserved
 from extender.cluster.writes.events import Note
+from extender.cluster.writes.reservations import Reservation, is_reserved
 from extender.framework.bind_errors import BindError, DoubleAllocationError, PluginRefusesError
 from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_cycle
 from extender.framework.decisions.solver import No, Solver
@@ -141,10 +141,11 @@ class BindPlanner:
     ) -> BindPlan:
         """What a bind is to write. From here on, the new allocations are assumed.
 
-        A search runs in a thread. Its result counts if nothing that it depends on has changed meanwhile, or if its
-        devices still suit: a large pool may change more often than it can be searched. Nothing else runs between that
-        check and the assumed allocations. Where pods are nominated, a search may depend on all that changes; so a short
-        one is made on the event loop in the end.
+        A short search runs here, and nothing else runs between it and the assumed allocations. A longer one runs in a
+        thread. Its result counts if nothing that it depends on has changed meanwhile, or if its devices still suit: a
+        large pool may change more often than it can be searched. Nothing else runs between that check and the assumed
+        allocations. Where pods are nominated, a search may depend on all that changes; so a short one is made on the
+        event loop in the end.
 
         Args:
             pod: the pod to bind.
@@ -161,6 +162,8 @@ class BindPlanner:
         quickest = math.inf
         for _ in range(MOST_TRIES):
             decided, seconds = await self._found(cycle, node, until, off_loop)
+            if seconds is None:
+                return await self._decided(pod, cycle, node, decided)
             quickest = min(quickest, seconds)
             before, now = cycle, self._state.snapshot
             reach = self._state.since(before.snapshot.version)
@@ -221,11 +224,13 @@ class BindPlanner:
         self._double_allocations.found(cycle.void, double_allocation(snapshot, cycle.void.claim.uid), snapshot)
         raise DoubleAllocationError(cycle.reason.in_words())
 
-    async def _found(self, cycle: Cycle, node: NodeObject, until: float, off_loop: Offload) -> tuple[Allocation, float]:
+    async def _found(
+        self, cycle: Cycle, node: NodeObject, until: float, off_loop: Offload
+    ) -> tuple[Allocation, float | None]:
         """What the pod's claims would get: here if that takes a millisecond at most, else in a thread.
 
         Returns:
-            The allocation, and the seconds that a search took of a processor.
+            The allocation, and the seconds that a search in a thread took of a processor; None: it was found here.
 
         Raises:
             BindError: nothing, and why; or there was too little time.
@@ -239,7 +244,7 @@ class BindPlanner:
 
         try:
             at_hand = found_at_hand(cycle, node) if left > 0 else None
-            found, seconds = await off_loop(Of(cycle.pod.namespace, search)) if at_hand is None else (at_hand, 0.0)
+            found, seconds = await off_loop(Of(cycle.pod.namespace, search)) if at_hand is None else (at_hand, None)
         except (InvalidClaimError, SelectorError) as error:
             raise BindError(error.told(request_nouns(cycle.pod))) from error
         except TimeoutError as error:

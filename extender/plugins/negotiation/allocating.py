@@ -18,8 +18,9 @@ from extender.cluster.controller_marks import LAST_ATTEMPT, Mark, is_marked, mar
 from extender.cluster.objects.claims import MARK
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims import ClaimWrites, ReadClaim, Reservation, protected
+from extender.cluster.writes.claims import ClaimWrites, ReadClaim
 from extender.cluster.writes.pods import ATTEMPTS
+from extender.cluster.writes.reservations import Reservation, protected
 from extender.framework.bind_errors import ControllerRefusesError
 from extender.framework.pods.negotiated_claims import NegotiatedClaim
 from extender.kube.api import ApiError, OutcomeUnknownError, RawObject

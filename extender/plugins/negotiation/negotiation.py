@@ -21,7 +21,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims import Reservation
+from extender.cluster.writes.reservations import Reservation
 from extender.framework.bind_errors import ControllerRefusesError
 from extender.framework.cycle import refreshed
 from extender.framework.plugin import WaitingPlugin

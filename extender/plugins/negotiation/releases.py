@@ -18,7 +18,8 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import MARK, ClaimObject
-from extender.cluster.writes.claims import ClaimWrites, unprotected
+from extender.cluster.writes.claims import ClaimWrites
+from extender.cluster.writes.reservations import unprotected
 from extender.framework.controller_work import ControllerWork
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError

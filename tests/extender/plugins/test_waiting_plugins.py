@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims import Reservation
+from extender.cluster.writes.reservations import Reservation
 from extender.framework.bind_errors import BindError
 from extender.framework.plugin import WaitingPlugin
 from extender.framework.pods.claims import PodClaims

@@ -32,7 +32,7 @@ from extender.framework.task import share_of
 from extender.framework.verb import EXAMPLE_POD, NO_ENTRY, Doc, Verb, count_facts, filter_facts, pod_facts
 from extender.framework.victims import Victims
 from extender.framework.wire import FilterArgs
-from extender.kube.api import revision_of
+from extender.kube.api import ObjectKey, revision_of
 from extender.kube.resources import NODES
 
 
@@ -80,23 +80,18 @@ class SchedulerCall:
         return await self.service.prioritize(args)
 
 
-def _deciding(
-    verb: str, by: SchedulerCall, pod: Pod, node: str = "", *, needs_devices: bool
-) -> AbstractContextManager[Draft | None]:
-    """An entry of the decision log; none for pods without devices, which would push out all others."""
-    if not needs_devices:
-        return NO_ENTRY
-    share = share_of(pod, by.service.state.snapshot)
-    return by.log.deciding(verb, pod.key, pod.uid, node, share=share)
+def _deciding(verb: str, by: SchedulerCall, pod: Pod) -> AbstractContextManager[Draft | None]:
+    return by.log.deciding(verb, pod.key, pod.uid, share=share_of(pod, by.service.state.snapshot))
 
 
 def _deciding_filter(by: SchedulerCall, args: wire.FilterArgs) -> AbstractContextManager[Draft | None]:
+    """An entry of the decision log; none for pods without devices, which would push out all others."""
     is_logged = args.pod.needs_devices and not (by.autoscaler.state.is_made_up(args.pod) or by.is_simulated(args))
-    return _deciding("filter", by, args.pod, needs_devices=is_logged)
+    return _deciding("filter", by, args.pod) if is_logged else NO_ENTRY
 
 
 def _deciding_preempt(by: SchedulerCall, args: wire.PreemptArgs) -> AbstractContextManager[Draft | None]:
-    return _deciding("preempt", by, args.pod, needs_devices=args.pod.needs_devices)
+    return _deciding("preempt", by, args.pod) if args.pod.needs_devices else NO_ENTRY
 
 
 def _bound(args: wire.BindArgs) -> Pod:
@@ -104,8 +99,10 @@ def _bound(args: wire.BindArgs) -> Pod:
 
 
 def _deciding_bind(by: SchedulerCall, args: wire.BindArgs) -> AbstractContextManager[Draft | None]:
-    needs_devices = by.service.state.snapshot.pod(args.uid) is not None
-    return _deciding("bind", by, _bound(args), args.node, needs_devices=needs_devices)
+    known = by.service.state.snapshot.pod(args.uid)
+    if known is None:
+        return NO_ENTRY
+    return by.log.deciding("bind", ObjectKey(args.namespace, args.name), args.uid, args.node, share=known.namespace)
 
 
 def _note_filter(draft: Draft, args: wire.FilterArgs, result: FilterResult) -> None:

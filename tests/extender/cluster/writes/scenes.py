@@ -5,7 +5,7 @@ from typing import Any
 from allocator import AllocationResult, DeviceId, DeviceResult
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims import Reservation
+from extender.cluster.writes.reservations import Reservation
 from extender.cluster.writes.writer import ReleaseOutcome, Writer
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS

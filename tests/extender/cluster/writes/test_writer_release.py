@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from extender.cluster.objects.claims import CONFIRMED
-from extender.cluster.writes.claims import Reservation
 from extender.cluster.writes.pods import ATTEMPTS
+from extender.cluster.writes.reservations import Reservation
 from extender.cluster.writes.writer import ReleaseOutcome, Writer
 from extender.kube.api import OutcomeUnknownError, RawObject, WriteRefusedError
 from extender.kube.claim_rules import FINALIZER
