@@ -42,6 +42,7 @@ from allocator.model.devices import DeviceTaint as DeviceTaint
 from allocator.model.devices import NodeResource as NodeResource
 from allocator.model.devices import Placement as Placement
 from allocator.model.devices import PoolId as PoolId
+from allocator.model.devices import TaintRule as TaintRule
 from allocator.model.devices import Toleration as Toleration
 from allocator.model.features import DEFAULTS_OF as DEFAULTS_OF
 from allocator.model.features import GATES as GATES
@@ -65,7 +66,6 @@ from allocator.model.slices.device import Device as Device
 from allocator.model.slices.device import is_node_resource as is_node_resource
 from allocator.model.slices.reading import parse_slice as parse_slice
 from allocator.model.slices.slice import Slice as Slice
-from allocator.model.taint_rules import TaintRule as TaintRule
 from allocator.node_selectors import allocation_reaches as allocation_reaches
 from allocator.node_selectors import allocation_reaches_all as allocation_reaches_all
 from allocator.node_selectors import selector_matches as selector_matches

@@ -14,10 +14,9 @@ from typing import Final
 from immutables import Map
 
 from allocator.checks.capacity import as_refusal, capacity_left, least_requests
-from allocator.checks.check import Asked, Refusal, Situation, gate_off
+from allocator.checks.check import Asked, DeviceState, Refusal, Situation, gate_off
 from allocator.checks.compatibility import EXCLUDED, INCOMPATIBLE
 from allocator.checks.counters import SHORT, Counters, counter_demand
-from allocator.checks.device_state import DeviceState
 from allocator.checks.in_use import state_if_held
 from allocator.checks.placement import unreached
 from allocator.checks.table import CHECK_OF, books, checks_for, circumstances, first_refusal

@@ -63,16 +63,15 @@ from extender.plugins import (
 from extender.plugins.gangs import problems as gang_problems
 from extender.plugins.gangs import task as gangs
 from extender.plugins.immediate_claims import ImmediateClaims
-from extender.plugins.negotiation.controller import Controller
 from extender.plugins.negotiation.known_controllers import Reach
 from extender.plugins.negotiation.negotiation import Negotiation
+from extender.plugins.negotiation.protocol import Controller
 from extender.plugins.negotiation.tasks import NegotiatedClaims, negotiated_claims
 from extender.plugins.pinned_claims import PinnedClaims
 from extender.plugins.preemption import preemptor as preemption
-from extender.plugins.quota import problems as quota_problems
+from extender.plugins.quota import limit_use
 from extender.plugins.quota import status as quota_status
 from extender.plugins.requeue import requeue, rescan, unserved
-from extender.plugins.resource_classes import problems as class_problems
 from extender.plugins.resource_classes import task as resource_classes
 from extender.plugins.second_opinion import task as second_opinion
 from extender.plugins.second_opinion.disagreements import Disagreements
@@ -253,8 +252,8 @@ def _finds(
         problem_finders.OfSchedulers(asked),
         OfSchedulerFile(around.read_scheduler_file, settings),
         gang_problems.problems,
-        quota_problems.problems,
-        class_problems.problems,
+        limit_use.problems,
+        resource_classes.problems,
         *([marker.problems] if settings.scheduling.marked_pods_only else []),
     )
 

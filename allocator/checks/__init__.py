@@ -1,7 +1,7 @@
 """What can speak against a device: one module per feature, and one ordered table."""
 
+from allocator.checks.check import DeviceState as DeviceState
 from allocator.checks.counters import competitors as competitors
-from allocator.checks.device_state import DeviceState as DeviceState
 from allocator.checks.inspector import Inspector as Inspector
 from allocator.checks.inspector import Wanted as Wanted
 from allocator.checks.inspector import ways_to_serve as ways_to_serve

@@ -1,10 +1,10 @@
-"""A check: one rule that a device may break. `allocator.checks.table` lists all checks."""
+"""A check: one rule that a device may break, and the state that it means. `allocator.checks.table` lists all checks."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
-from allocator.checks.device_state import DeviceState
 from allocator.checks.taint_rules import TaintRules
 from allocator.model.claims import Claim, DeviceRequest
 from allocator.model.device_classes import DeviceClass
@@ -16,6 +16,26 @@ from allocator.obstacles.unmet_conditions import Expressions, Selector
 from allocator.pools import Candidate, NodePool
 from allocator.reason import Cause
 from allocator.usage import DeviceUsage
+
+
+class DeviceState(Enum):
+    """Whether a claim can have a device now: only if it is free or shared. From the best state to the worst."""
+
+    FREE = "free"
+    """Nothing holds it."""
+    SHARED = "shared"
+    """Claims hold shares of it, and there is room for another."""
+    BLOCKED = "blocked"
+    """Nothing holds it, but devices in use leave too little of a shared counter, or their groups exclude it."""
+    TAINTED = "tainted"
+    """A taint keeps off claims that do not tolerate it."""
+    ALLOCATED = "allocated"
+    """A claim holds all of it, or claims hold all of one of its capacities."""
+    CLASH = "clash"
+    """Claims hold it that exclude each other: two of them all of it, or together more than there is."""
+    UNUSABLE = "unusable"
+    """No claim can have it: its pool has a problem, no node reaches it, or a feature gate is off."""
+
 
 Undo = Callable[[], object]
 """Takes back exactly what one `take` has changed."""

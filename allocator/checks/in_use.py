@@ -3,8 +3,7 @@
 from collections.abc import Hashable
 from typing import Final
 
-from allocator.checks.check import Check, Refusal
-from allocator.checks.device_state import DeviceState
+from allocator.checks.check import Check, DeviceState, Refusal
 from allocator.model.slices.device import Device
 from allocator.obstacles.obstacle import Held, Obstacle
 from allocator.reason import Cause

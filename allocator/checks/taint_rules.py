@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from allocator.model.devices import DeviceId, DeviceTaint, PoolId
-from allocator.model.taint_rules import TaintRule
+from allocator.model.devices import DeviceId, DeviceTaint, PoolId, TaintRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from allocator.checks.check import Asked, Check, Refusal, Situation
-from allocator.checks.device_state import DeviceState
+from allocator.checks.check import Asked, Check, DeviceState, Refusal, Situation
 from allocator.checks.taint_rules import TaintRules
 from allocator.model.devices import DeviceTaint, Toleration
 from allocator.model.slices.device import Device

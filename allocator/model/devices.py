@@ -1,4 +1,4 @@
-"""What devices are made of: their names, attributes, capacities, counters, taints and places."""
+"""What devices are made of: their names, attributes, capacities, counters, taints (with rules for them), and places."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -122,3 +122,18 @@ class NodeResource:
     multiplier: Quantity | None = None
     per_pod: Quantity | None = None
     per_container: Quantity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaintRule:
+    """A DeviceTaintRule: ``taint`` on every device with the given names; None selects any.
+
+    ``selects_none``: the rule has no device selector, which selects nothing (an empty selector selects all).
+    """
+
+    name: str
+    taint: DeviceTaint
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+    selects_none: bool = False

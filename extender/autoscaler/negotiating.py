@@ -26,7 +26,6 @@ from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.encoding import dumped
 from extender.kube.resources import TEMPLATES
 from extender.planning.planner import as_planned
-from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError
 from extender.plugins.negotiation.known_controller import KnownController
 from extender.plugins.negotiation.merging import is_for
 from extender.plugins.negotiation.parameters import ParametersError
@@ -34,6 +33,8 @@ from extender.plugins.negotiation.protocol import (
     ALLOCATE,
     UNSUITABLE_NODES,
     ClaimAsk,
+    ControllerAwayError,
+    ControllerError,
     NegotiatedAnswer,
     NegotiatedQuestion,
 )

@@ -8,11 +8,12 @@ from typing import Any
 from allocator import AllocatedConfig, AllocationResult, DeviceId, DeviceResult, allocation_to_json
 from allocator.model.allocations import OpaqueConfig
 from allocator.tools import printable
-from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError
 from extender.plugins.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
     UNSUITABLE_NODES,
+    ControllerAwayError,
+    ControllerError,
     NegotiatedAnswer,
     NegotiatedQuestion,
     ProtocolError,
@@ -45,7 +46,7 @@ class Fault:
 
 @dataclass
 class Licenses:
-    """A controller with some licenses; implements `extender.plugins.negotiation.controller.Controller`.
+    """A controller with some licenses; implements `extender.plugins.negotiation.protocol.Controller`.
 
     Attributes:
         left: licenses that nobody has.

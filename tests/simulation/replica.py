@@ -11,7 +11,7 @@ from extender.config.settings import Settings
 from extender.framework.wire import decode_bind, decode_filter, decode_preempt
 from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi
-from extender.plugins.negotiation.controller import Controller
+from extender.plugins.negotiation.protocol import Controller
 from extender.tools.verb_priority import VerbPriority
 from tests.corpus.chance import clocks
 from tests.corpus.stage import replica_state

@@ -10,9 +10,9 @@ from typing import Final
 
 from allocator.model.claims import MAX_RESULTS
 from allocator.model.device_classes import DeviceClass, GroupResource, ParametersRef
+from allocator.model.devices import TaintRule
 from allocator.model.json.common import GROUP, VERSIONS, opaque, read_node_selector, read_taint, selectors
 from allocator.model.nodes import NodeSelector
-from allocator.model.taint_rules import TaintRule
 from allocator.tools import jsontext
 from allocator.tools.fields import Fields, ObjectReader, Problem
 from allocator.tools.names import dns_subdomain, full_name

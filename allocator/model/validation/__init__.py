@@ -11,9 +11,8 @@ from allocator.model.json.common import GROUP, V1BETA1
 from allocator.model.slices.validation import check_slice
 from allocator.model.validation.amounts import is_resource_of_containers as is_resource_of_containers
 from allocator.model.validation.amounts import is_whole as is_whole
-from allocator.model.validation.claims import ClaimRules
+from allocator.model.validation.claims import ClaimRules, check_class, check_taint_rule
 from allocator.model.validation.core import check_budget, check_node, check_pod_group, check_quota
-from allocator.model.validation.device_classes import check_class, check_taint_rule
 from allocator.model.validation.metadata import check_described, check_metadata
 from allocator.model.validation.pods import POD_SPECS as POD_SPECS
 from allocator.model.validation.pods import pod_problems as pod_problems

@@ -1,4 +1,4 @@
-"""Rules for claims and claim templates."""
+"""Rules for claims, claim templates, device classes and DeviceTaintRules."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -7,7 +7,16 @@ from allocator.model import field_rules as rules
 from allocator.model.allocations import FROM_CLAIM, FROM_CLASS
 from allocator.model.claims import MAX_CONSTRAINTS, MAX_RESULTS, AllocationMode, ConstraintKind
 from allocator.tools.fields import Fields
-from allocator.tools.names import dns_label, dns_subdomain, driver_name, full_name, pool_name, uid
+from allocator.tools.names import (
+    Rule,
+    dns_label,
+    dns_subdomain,
+    driver_name,
+    extended_resource,
+    full_name,
+    pool_name,
+    uid,
+)
 
 _MAX_ALTERNATIVES: Final = 8
 _MAX_TOLERATIONS: Final = 16
@@ -130,3 +139,20 @@ def _constraint(constraint: Fields) -> None:
         constraint.problem("", f"exactly one of {' and '.join(_CONSTRAINTS)} is required")
     for kind in chosen:
         rules.text(constraint, kind, full_name)
+
+
+def check_class(spec: Fields, check: Callable[[str], str | None] | None) -> None:
+    """The spec of a DeviceClass."""
+    rules.selectors(spec, check)
+    for config in rules.children(spec, "config", rules.MAX_CONFIG):
+        rules.opaque(config)
+    rules.text(spec, "extendedResourceName", extended_resource, required=spec.has("extendedResourceName"))
+
+
+def check_taint_rule(spec: Fields) -> None:
+    """The spec of a DeviceTaintRule."""
+    selector = spec.child("deviceSelector")
+    named: dict[str, Rule] = {"driver": driver_name, "pool": pool_name, "device": dns_label}
+    for name, rule in named.items():
+        rules.text(selector, name, rule, required=selector.has(name))
+    rules.taint(spec.child("taint"))

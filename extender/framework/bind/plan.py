@@ -1,30 +1,33 @@
-"""What a bind is to write, decided in the present snapshot."""
+"""What a bind is to write, decided in the present snapshot; and whether a decision still holds in a later one."""
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from allocator import Allocation, AllocationResult, AllocatorError, InvalidClaimError, Reason, SelectorError
+from allocator import Allocation, AllocationResult, AllocatorError, InvalidClaimError, PoolId, Reason, SelectorError
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.consumers import group_of
+from extender.cluster.consumers import claim_keys, group_of
 from extender.cluster.double_allocations import DoubleAllocations, double_allocation
+from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject, is_immediate
 from extender.cluster.objects.extended_resources import ExtendedClaim
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, pools_of
+from extender.cluster.timeline import Reach
 from extender.cluster.writes.events import Note
 from extender.cluster.writes.reservations import Reservation, is_reserved
 from extender.framework.bind_errors import BindError, DoubleAllocationError, PluginRefusesError
+from extender.framework.cluster_with_kept import NominationReads, is_local
 from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_cycle
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
-from extender.framework.held_devices import confirmed, found_on
+from extender.framework.held_devices import confirmed, found_on, nominated_near
 from extender.framework.late_nodes import LateNodes
 from extender.framework.plugin import NodeOffer, WaitingPlugin
 from extender.framework.pods.claims import Blocked, PodClaims
@@ -32,7 +35,7 @@ from extender.framework.pods.claims_to_come import foreseen
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.pods.node_resources import ShortageError
-from extender.framework.still_holds import still_holds
+from extender.kube.api import ObjectKey
 from extender.tools.offload import Of, Offload, at_once
 
 MOST_TRIES: Final = 5
@@ -369,3 +372,65 @@ def _reserved(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> It
             is_own = group is None and not is_immediate(each.claim)
             frees = is_own and (resumed or is_reserved(each.claim, pod.uid))
             yield Reservation(each, pod, each.claim.allocation, allocates=resumed, frees=frees, group=group)
+
+
+def still_holds(cycle: Cycle, node: NodeObject, now: Snapshot, reach: Reach) -> bool:
+    """Whether a decision about a cycle on a node still holds; False may be wrong, True never is.
+
+    Args:
+        cycle: with the snapshot of the decision.
+        node: as it was then.
+        now: a later snapshot.
+        reach: of all changes in between.
+    """
+    before = cycle.snapshot
+    if now.version == before.version:
+        return True
+    if reach.changed is None:
+        return False
+    changed = {topic: keys for topic, keys in reach.changed.items() if topic.alters_decisions}
+    claims, pools, pods = _claims(cycle), _pools(cycle, node, now), {cycle.pod.key}
+    for snapshot in (before, now):
+        nominated = _of_nominated(cycle, node, snapshot)
+        if nominated is None:
+            return not changed
+        claims |= nominated.claims
+        pods |= nominated.pods
+    reads: Mapping[Topic, Collection[object]] = {
+        Topic.NODE: {node.name},
+        Topic.POOL: pools,
+        Topic.CLAIM: claims,
+        Topic.POD: pods,
+    }
+    return all(topic in reads and keys.isdisjoint(reads[topic]) for topic, keys in changed.items())
+
+
+def _of_nominated(cycle: Cycle, node: NodeObject, snapshot: Snapshot) -> NominationReads | None:
+    """What it depends on what nominated pods leave of a node; None: not only on the node and its pools."""
+    if not snapshot.nominated:
+        return NominationReads()
+    if snapshot.device_quotas and any(uid != cycle.pod.uid for uid in snapshot.kept.unnamed):
+        return None  # what they get elsewhere counts in quotas
+    others = [pod for pod in nominated_near(node, snapshot, cycle.solver.features) if pod.uid != cycle.pod.uid]
+    asking = [cycle.pod] if cycle.pod.kept.victims else []
+    if not (others or asking):
+        return NominationReads()
+    is_near = all(pod.kept.devices and pod.nominated_node == node.name for pod in others)
+    if not is_near or cycle.counts_resources or not is_local(others, snapshot):
+        return None
+    views = snapshot.inventory.for_node(node.node, cycle.solver.features)
+    return NominationReads.of((*asking, *others), (view.id for view in views), snapshot)
+
+
+def _claims(cycle: Cycle) -> set[ObjectKey]:
+    found = cycle.claims
+    return {*claim_keys(cycle.pod), *(each.key for each in (*found.allocated, *found.pending, *found.special.made))}
+
+
+def _pools(cycle: Cycle, node: NodeObject, now: Snapshot) -> set[PoolId]:
+    """The pools that the node sees or saw, and those of allocated claims."""
+    views = (
+        view.id for each in (cycle.snapshot, now) for view in each.inventory.for_node(node.node, cycle.solver.features)
+    )
+    held = (each.claim.allocation for each in cycle.claims.allocated)
+    return {*views, *(pool for allocation in held if allocation is not None for pool in pools_of(allocation))}

@@ -25,11 +25,10 @@ from extender.framework.bind_errors import ControllerRefusesError
 from extender.framework.pods.negotiated_claims import NegotiatedClaim
 from extender.kube.api import ApiError, OutcomeUnknownError, RawObject
 from extender.kube.encoding import dumped
-from extender.plugins.negotiation.controller import ControllerError
 from extender.plugins.negotiation.known_controller import KnownController
 from extender.plugins.negotiation.merging import is_for, merged
 from extender.plugins.negotiation.parameters import ParametersError
-from extender.plugins.negotiation.protocol import ALLOCATE, ClaimAsk, NegotiatedQuestion, NodeName
+from extender.plugins.negotiation.protocol import ALLOCATE, ClaimAsk, ControllerError, NegotiatedQuestion, NodeName
 from extender.plugins.negotiation.questions import node_name, pod_name
 
 _MARGIN: Final = timedelta(seconds=2)

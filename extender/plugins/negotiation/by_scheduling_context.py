@@ -18,10 +18,12 @@ from extender.framework.pods.negotiated_claims import awaited, unanswered
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, revision_of
 from extender.kube.discovery import NotServedError
 from extender.kube.resources import CLAIMS, CONTEXTS
-from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.plugins.negotiation.protocol import (
     UNSUITABLE_NODES,
     ClaimAsk,
+    ControllerAwayError,
+    ControllerError,
+    ControllerPendingError,
     NegotiatedAnswer,
     NegotiatedQuestion,
     PodName,
@@ -35,7 +37,7 @@ _LATER: Final = printable("it is asked about other nodes first")
 
 
 class ContextController:
-    """A controller that reads PodSchedulingContexts; implements `extender.plugins.negotiation.controller.Controller`.
+    """A controller that reads PodSchedulingContexts; implements `extender.plugins.negotiation.protocol.Controller`.
 
     Args:
         name: of the controller.

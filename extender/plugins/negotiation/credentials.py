@@ -9,7 +9,7 @@ import structlog
 
 from extender.config.settings import ControllerSettings
 from extender.kube.certificates import Subject, TlsProblem, file_problem, tls_problem
-from extender.plugins.negotiation.controller import ControllerAwayError
+from extender.plugins.negotiation.protocol import ControllerAwayError
 from extender.tools.files import UnreadableError, read_bytes
 
 logger = structlog.get_logger()

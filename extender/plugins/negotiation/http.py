@@ -13,10 +13,11 @@ import orjson
 from allocator.tools import printable
 from extender.config.settings import ControllerSettings
 from extender.kube.encoding import dumps, loads, loads_aside
-from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError
 from extender.plugins.negotiation.credentials import ControllerCredentials
 from extender.plugins.negotiation.protocol import (
     UNSUITABLE_NODES,
+    ControllerAwayError,
+    ControllerError,
     NegotiatedAnswer,
     NegotiatedQuestion,
     ProtocolError,
@@ -49,7 +50,7 @@ _LONGEST_TEXT: Final = 200
 
 
 class HttpController:
-    """A controller at a URL; implements `extender.plugins.negotiation.controller.Controller`."""
+    """A controller at a URL; implements `extender.plugins.negotiation.protocol.Controller`."""
 
     def __init__(self, settings: ControllerSettings, budget: Budget) -> None:
         self._settings = settings

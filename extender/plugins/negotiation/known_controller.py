@@ -9,15 +9,18 @@ from typing import Final
 from allocator.tools import NO_TEXT, Printable, printable
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited
 from extender.kube.api import timestamp
-from extender.plugins.negotiation.controller import (
+from extender.plugins.negotiation.metrics import ControllerMetrics
+from extender.plugins.negotiation.parameters import ParameterReader
+from extender.plugins.negotiation.protocol import (
+    UNSUITABLE_NODES,
+    ClaimAsk,
     Controller,
     ControllerAwayError,
     ControllerError,
     ControllerPendingError,
+    NegotiatedAnswer,
+    NegotiatedQuestion,
 )
-from extender.plugins.negotiation.metrics import ControllerMetrics
-from extender.plugins.negotiation.parameters import ParameterReader
-from extender.plugins.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
 from extender.plugins.negotiation.questions import claim_ask
 from extender.tools.fairness.waiting_budget import WaitingBudget
 

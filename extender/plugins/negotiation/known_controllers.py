@@ -8,10 +8,10 @@ from datetime import datetime
 from extender.cluster.writes.claims import ClaimWrites
 from extender.config.settings import ControllerSettings
 from extender.plugins.negotiation.by_scheduling_context import ContextController
-from extender.plugins.negotiation.controller import Controller
 from extender.plugins.negotiation.known_controller import KnownController
 from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.negotiation.parameters import ParameterReader
+from extender.plugins.negotiation.protocol import Controller
 from extender.plugins.negotiation.scheduling_contexts import Contexts
 from extender.tools.fairness.waiting_budget import WaitingBudget
 from extender.tools.intake import Budget

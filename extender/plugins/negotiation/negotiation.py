@@ -28,7 +28,6 @@ from extender.framework.plugin import WaitingPlugin
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited, ready_to_bind, unanswered
 from extender.plugins.negotiation.allocating import Allocating
-from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.plugins.negotiation.deallocation import Deallocation
 from extender.plugins.negotiation.known_controller import KnownController
 from extender.plugins.negotiation.merging import only_on
@@ -36,6 +35,9 @@ from extender.plugins.negotiation.parameters import ParametersError
 from extender.plugins.negotiation.protocol import (
     UNSUITABLE_NODES,
     ClaimAsk,
+    ControllerAwayError,
+    ControllerError,
+    ControllerPendingError,
     NegotiatedAnswer,
     NegotiatedQuestion,
     NodeName,

@@ -1,4 +1,4 @@
-"""The protocol between dra-extender and controllers, as values and as JSON: three questions and their answers.
+"""The protocol between dra-extender and controllers: who answers, and three questions with answers as values and JSON.
 
 docs/reference/controllers.md has the JSON. Both sides use this module: the service, and the kit for controllers.
 """
@@ -6,9 +6,9 @@ docs/reference/controllers.md has the JSON. Both sides use this module: the serv
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
-from allocator import AllocationResult, Problem
+from allocator import AllocationResult, Problem, Reason
 from allocator.model.json import allocation_or_none
 from allocator.tools import JSON, NO_TEXT, Fields, Printable, printable, shown
 
@@ -290,3 +290,43 @@ def _fields(obj: object) -> Fields:
 def _check(problems: Sequence[Problem]) -> None:
     if problems:
         raise ProtocolError("; ".join(map(str, problems)))
+
+
+class ControllerError(Exception):
+    """A controller has not answered, or not as the protocol says. It may have done what it was asked to do.
+
+    The text may quote the controller. It is made printable here, whoever raises the error.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
+
+
+class ControllerAwayError(ControllerError):
+    """A controller cannot be asked anything now: it is not reached, does not answer in time, or says so."""
+
+
+class ControllerPendingError(ControllerError):
+    """A controller was asked and will answer later; the reason has the controller's name."""
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
+        super().__init__(reason.in_words())
+
+
+class Controller(Protocol):
+    """Decides about the claims of some device classes."""
+
+    async def ask(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
+        """The answer to a question, asked once.
+
+        Raises:
+            ControllerAwayError: there is none, and another question would have none, either.
+            ControllerPendingError: there is none yet.
+            ControllerError: there is none; the text stays the same as long as the cause does.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close connections. A later question may open new ones."""
+        ...

@@ -24,10 +24,10 @@ from extender.framework.controller_work import ControllerWork
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.encoding import dumped
-from extender.plugins.negotiation.controller import ControllerError
 from extender.plugins.negotiation.deallocation import controllers_of
 from extender.plugins.negotiation.known_controller import KnownController
 from extender.plugins.negotiation.negotiation import Negotiation
+from extender.plugins.negotiation.protocol import ControllerError
 from extender.plugins.negotiation.questions import release
 from extender.tools.faults import Faults
 

@@ -2,10 +2,11 @@
 
 A nomination ends when the pod is bound or gone, when it can't get its devices any more, or `KEPT_SECONDS` after its
 victims have gone. Until then the pod waits for its devices, but at most `WAITING_SECONDS`: some victims take hours to
-terminate, or are on a node that is down.
+terminate, or are on a node that is down. What is kept for a pod that is bound ends in the pod's status, too.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,13 +16,15 @@ from allocator import DeviceId
 from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import holders_near, users_of
+from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.pods import Nominator
 from extender.framework.bind_errors import BindError, ControllerRefusesError, PluginRefusesError
 from extender.framework.decisions.solver import Solver
 from extender.framework.held_devices import are_leaving
-from extender.kube.api import OutcomeUnknownError, WriteRefusedError, revision
+from extender.framework.task import BackgroundTask
+from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError, revision
 from extender.planning.kube_scheduler import rejection
 from extender.plugins.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
 from extender.plugins.preemption.metrics import PreemptionMetrics
@@ -284,3 +287,48 @@ def _highest_priority(claim_uid: str, snapshot: Snapshot) -> float:
     users = [] if claim is None else list(users_of(claim.claim, snapshot))
     other = None if assumed is None else snapshot.pod(assumed.pod_uid)
     return max((user.priority for user in (*users, *filter(None, [other]))), default=float("-inf"))
+
+
+MOST_WRITES: Final = 8
+"""The most writes in a turn. The devices are safe already, so this is not urgent."""
+
+
+class KeptOfBound(BackgroundTask):
+    """Writes that nothing is kept any more for pods that are bound.
+
+    Args:
+        state: the cluster.
+        nominator: writes what is kept.
+    """
+
+    def __init__(self, state: ClusterState, nominator: Nominator) -> None:
+        self._state = state
+        self._nominator = nominator
+        self._seen = -1
+        self._due: dict[ObjectKey, None] = {}
+
+    async def tick(self) -> None:
+        """End what is kept for some pods. What could not be written is left: nothing depends on it."""
+        if self._state.not_ready:
+            return
+        self._note_changes()
+        for key in list(self._due)[:MOST_WRITES]:
+            del self._due[key]
+            pod = self._state.snapshot.pods.get(key)
+            if pod is not None and _has_kept(pod):
+                with suppress(WriteRefusedError, OutcomeUnknownError):
+                    await self._nominator.end(pod, "the pod is bound")
+
+    def _note_changes(self) -> None:
+        """Note the pods that have got a node since the last turn; in the first turn, all that have one."""
+        snapshot = self._state.snapshot
+        changed = self._state.since(self._seen).keys(Topic.POD)
+        self._seen = snapshot.version
+        for key in snapshot.pods if changed is None else changed:
+            pod = snapshot.pods.get(key)
+            if pod is not None and _has_kept(pod):
+                self._due[key] = None
+
+
+def _has_kept(pod: Pod) -> bool:
+    return bool(pod.node_name and pod.kept.node) and not pod.deleting and not pod.is_finished

@@ -39,7 +39,6 @@ from extender.framework.cycle import admitted
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
-from extender.framework.kept_of_bound import KeptOfBound
 from extender.framework.plugin import Refused
 from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
@@ -48,7 +47,7 @@ from extender.plugins.preemption.choice import Preemption, begun, carried_out, c
 from extender.plugins.preemption.eviction_limits import LOOKING_SECONDS, EvictionCaps, EvictionLimits, EvictionRefusal
 from extender.plugins.preemption.fruitless_choices import Fruitless
 from extender.plugins.preemption.metrics import PreemptionMetrics
-from extender.plugins.preemption.nominations import Nominations
+from extender.plugins.preemption.nominations import KeptOfBound, Nominations
 from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
 from extender.tools.fairness.fair_memory import ReportingMemory
 from extender.tools.fairness.turns import Turns

@@ -1,4 +1,4 @@
-"""The use of the limits of DeviceQuotas: for metrics, and a table with a row for each amount that a limit counts."""
+"""The use of the limits of DeviceQuotas: for metrics, for a table with a row for each amount, and for problems."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +12,9 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
+from extender.framework.problem import Look, Problem
+from extender.kube.api import ObjectKey
+from extender.kube.resources import DEVICE_QUOTAS
 from extender.plugins.quota.overrun import excess
 from extender.plugins.quota.pod_quota import kept_of, total_of
 from extender.plugins.quota.usage import total
@@ -135,3 +138,15 @@ def _item(quota: DeviceQuota, limit: DeviceLimit, counts: str, use: _Use | None)
         "cohort": quota.cohort,
         "problem": "the selectors of the limit take too long" if use is None else "",
     }
+
+
+def problems(look: Look) -> Iterator[Problem]:
+    """One for each amount that is over its limit. A loan of the cohort is within the quota."""
+    for use in quota_use(look.snapshot, look.solver):
+        look.pause()
+        quota = look.snapshot.device_quotas[ObjectKey(use.namespace, use.quota)]
+        if use.used > use.hard and not quota.cohort:
+            text = f"limit {use.limit}: {use.used:g} of {use.hard:g} {use.counts} are in use"
+            cost = "no pod of the namespace gets more devices of the limit"
+            advice = "raise the limit, or delete pods"
+            yield Problem("quota", DEVICE_QUOTAS.kind, ObjectKey(use.namespace, use.quota), text, cost, advice)

@@ -1,6 +1,6 @@
-"""Keeps the device classes of ResourceClasses."""
+"""Keeps the device classes of ResourceClasses, and tells of those that are not accepted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -11,11 +11,13 @@ from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.lease import SharedLease
 from extender.framework.handle import Handle
+from extender.framework.problem import Look, Problem
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, WriteRefusedError
+from extender.kube.resources import RESOURCE_CLASSES
 from extender.plugins.resource_classes.keeper import keep_device_classes
 
-RESOURCE_CLASSES: Final = ObjectKey("kube-system", "dra-extender-resource-classes")
+LEASE: Final = ObjectKey("kube-system", "dra-extender-resource-classes")
 """The lease of the replica that keeps the device classes of ResourceClasses."""
 
 logger = structlog.get_logger()
@@ -84,5 +86,14 @@ class ResourceClasses(BackgroundTask):
 
 def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     """The background task of ResourceClasses."""
-    lease = handle.lease(RESOURCE_CLASSES)
+    lease = handle.lease(LEASE)
     return [ResourceClasses(handle.state, handle.api, lease, handle.clock, handle.now)]
+
+
+def problems(look: Look) -> Iterator[Problem]:
+    """One for each class that was refused."""
+    for each in look.snapshot.objects(ResourceClass).values():
+        if each.refusal:
+            key, cost = ObjectKey("", each.name), "pods that ask for the class wait"
+            advice = "correct the class"
+            yield Problem("resource-class", RESOURCE_CLASSES.kind, key, f"not accepted: {each.refusal}", cost, advice)

@@ -204,7 +204,7 @@ def test_claim_that_is_refused_leaves_nothing(tmp_path: Path, before: Death | No
 
 
 class AtResponder:
-    """A controller of the kit in this process; implements `extender.plugins.negotiation.controller.Controller`."""
+    """A controller of the kit in this process; implements `extender.plugins.negotiation.protocol.Controller`."""
 
     def __init__(self, responder: Responder) -> None:
         self.responder = responder

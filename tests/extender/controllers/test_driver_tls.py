@@ -9,9 +9,15 @@ from allocator.tools import JSON
 from extender.config.settings import ControllerSettings
 from extender.controllers import CertificateFiles, Certificates, Listening, Responder, Store
 from extender.controllers.store import Entry
-from extender.plugins.negotiation.controller import ControllerError
 from extender.plugins.negotiation.http import HttpController
-from extender.plugins.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedQuestion, NodeName, PodName
+from extender.plugins.negotiation.protocol import (
+    UNSUITABLE_NODES,
+    ClaimAsk,
+    ControllerError,
+    NegotiatedQuestion,
+    NodeName,
+    PodName,
+)
 from extender.tools.intake import Budget
 from tests.kit.certificates import Authority
 from tests.kit.driver import answering

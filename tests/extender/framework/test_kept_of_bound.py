@@ -1,9 +1,9 @@
 """What is kept for pods ends once they are bound."""
 
 from extender.cluster.writes.pods import Nominator
-from extender.framework.kept_of_bound import MOST_WRITES, KeptOfBound
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
+from extender.plugins.preemption.nominations import MOST_WRITES, KeptOfBound
 from tests.kit.clusters import DRIVER, NOW, Cluster, Object, pod
 
 

@@ -13,10 +13,10 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach
+from extender.framework.bind.plan import still_holds
 from extender.framework.cycle import Cycle, open_cycle
 from extender.framework.held_devices import found_on
 from extender.framework.pods.claims import PodClaims
-from extender.framework.still_holds import still_holds
 from tests.extender.framework.decisions.worlds import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
 from tests.extender.plugins.gangs.events import EVENTS, NODE_NAMES, Event, happen
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes

@@ -16,12 +16,14 @@ from extender.cluster.writes.events import Note
 from extender.cluster.writes.pods import refused
 from extender.framework.pods.negotiated_claims import unanswered
 from extender.kube.api import ApiError, OutcomeUnknownError, UnreachableError
-from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.plugins.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
     UNSUITABLE_NODES,
     ClaimAsk,
+    ControllerAwayError,
+    ControllerError,
+    ControllerPendingError,
     NegotiatedQuestion,
     NodeName,
     PodName,

@@ -18,7 +18,7 @@ from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.plugins.negotiation.controller import Controller
+from extender.plugins.negotiation.protocol import Controller
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.extender.framework.bind.replica_gates import Watch

@@ -12,13 +12,14 @@ import pytest
 from allocator.tools import printable
 from extender.config.settings import ControllerSettings
 from extender.kube.encoding import loads
-from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError
 from extender.plugins.negotiation.http import HttpController
 from extender.plugins.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
     UNSUITABLE_NODES,
     ClaimAsk,
+    ControllerAwayError,
+    ControllerError,
     NegotiatedAnswer,
     NegotiatedQuestion,
     NodeName,

@@ -15,9 +15,9 @@ from extender.controllers.store import Entry
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CONTEXTS, Resource
 from extender.lab.api import MemoryApi
-from extender.plugins.negotiation.controller import ControllerAwayError
 from extender.plugins.negotiation.parameters import ParameterReader
 from extender.plugins.negotiation.protocol import (
+    ControllerAwayError,
     NegotiatedAnswer,
     NegotiatedQuestion,
     answer_of,

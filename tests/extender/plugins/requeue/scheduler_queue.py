@@ -24,7 +24,7 @@ from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import Event, EventType, ObjectKey, RawObject
 from extender.kube.resources import PODS, Resource
-from extender.plugins.negotiation.controller import Controller
+from extender.plugins.negotiation.protocol import Controller
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.kit.clusters import NOW, Cluster, Object, parsed, solver
