@@ -146,7 +146,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	WOKEN_HISTORIES=1000 $(BIN)/python -m pytest tests/extender/plugins/requeue/test_woken_devices.py
 	WOKEN_BACKLOG_EXAMPLES=1500 $(BIN)/python -m pytest tests/extender/plugins/requeue/test_woken_backlog.py
 	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/plugins/gangs/test_gangs_laws.py tests/extender/plugins/gangs/test_gangs_alternatives.py tests/extender/framework/test_cluster_with_kept.py tests/extender/plugins/gangs/test_gangs_options_laws.py
-	GANG_EXAMPLES=200 DECIDING_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/framework/test_still_holds_laws.py
+	GANG_EXAMPLES=200 DECIDING_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/framework/bind/test_still_holds_laws.py
 	RESOURCE_CLASS_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/plugins/resource_classes/test_resource_class_laws.py
 	STORE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/node/test_node_store.py
 	CCI_EXAMPLES=100 $(BIN)/python -m pytest tests/extender/node/test_cci_laws.py

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import wrap
 from typing import Final
 
 from tests.kit.places import ROOT
@@ -18,9 +19,11 @@ Kubernetes tests DRA in `test/integration/dra`: an API server, controllers and a
 test-upstream-suite` runs these tests as they are, once with the plugin and once with dra-extender in its place
 ([how](../testing.md#kubernetes-own-suites)), and writes this page.
 
-Each row is a test without sub-tests. "Passed (2)" means: it failed, and passed in its second try, alone; these tests
-have deadlines, and the machine was busy. If a test can't be compared, the last column says why.
+A test is one without sub-tests. "(2)" means: it failed, and passed in its second try, alone; these tests have
+deadlines, and the machine was busy. If a test can't be compared, the last column says why.
 """
+
+_ALL: Final = "TestDRA/"
 
 Found = Mapping[str, Mapping[str, Result]]
 
@@ -62,12 +65,36 @@ def _lines(version: str, found: Found) -> Iterator[str]:
     passed = f"{_passed(theirs)} pass in-tree, {_passed(ours)} with dra-extender"
     yield f"{len(names)} tests: {passed}; {apart} can't be compared."
     yield ""
-    yield "| test | in-tree | dra-extender | |"
-    yield "|---|---|---|---|"
-    for name in names:
-        short = name.removeprefix("TestDRA/")
-        yield f"| `{short}` | {_cell(theirs.get(name))} | {_cell(ours.get(name))} | {why_incomparable(name, version)} |"
+    told = [name for name in names if not _is_plain(name, version, found)]
+    if told:
+        yield "| test | in-tree | dra-extender | |"
+        yield "|---|---|---|---|"
+    for name in told:
+        cells = _cell(theirs.get(name)), _cell(ours.get(name)), why_incomparable(name, version)
+        yield f"| `{name.removeprefix(_ALL)}` | {' | '.join(cells)} |"
+    yield from _plain_lines({name.removeprefix(_ALL): ours[name].tries for name in names if name not in told})
     yield ""
+
+
+def _is_plain(name: str, version: str, found: Found) -> bool:
+    """Whether a test can be compared and has passed with both, in-tree at its first try."""
+    theirs, ours = (found[subject].get(name) for subject in ("in-tree", "dra-extender"))
+    passed = theirs is not None and ours is not None and theirs.outcome == ours.outcome == "passed"
+    return passed and theirs is not None and theirs.tries == 1 and not why_incomparable(name, version)
+
+
+def _plain_lines(tries: Mapping[str, int]) -> Iterator[str]:
+    """The names of such tests, in a list by their first part."""
+    groups: dict[str, list[str]] = {}
+    for name, number in tries.items():
+        first, _, rest = name.partition("/")
+        groups.setdefault(first, []).append(f"`{rest or first}`{f' ({number})' if number > 1 else ''}")
+    if groups:
+        yield ""
+        yield "Passed with both:"
+        yield ""
+    for first, rests in groups.items():
+        yield from wrap(f"- {first}: {', '.join(rests)}", 120, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _passed(found: Mapping[str, Result]) -> int:

@@ -165,13 +165,9 @@ class BindPlanner:
         quickest = math.inf
         for _ in range(MOST_TRIES):
             decided, seconds = await self._found(cycle, node, until, off_loop)
-            if seconds is None:
+            if seconds is None or self._holds(cycle, node):
                 return await self._decided(pod, cycle, node, decided)
-            quickest = min(quickest, seconds)
-            before, now = cycle, self._state.snapshot
-            reach = self._state.since(before.snapshot.version)
-            if still_holds(cycle, node, now, reach) and not self._state.not_ready:
-                return await self._decided(pod, cycle, node, decided)
+            quickest, before = min(quickest, seconds), cycle
             cycle, node = self._opened(pod, node_name, made, foresees=foresees)
             confirmed = self._confirmed(cycle, node, before, decided)
             if confirmed is not None:
@@ -183,6 +179,11 @@ class BindPlanner:
             return await self._decided(pod, cycle, node, decided)
         self.late.note(cycle, node)
         raise BindError("its devices change all the time", node_name)
+
+    def _holds(self, cycle: Cycle, node: NodeObject) -> bool:
+        """Whether a decision that was made in a thread still holds."""
+        reach = self._state.since(cycle.snapshot.version)
+        return still_holds(cycle, node, self._state.snapshot, reach) and not self._state.not_ready
 
     async def _decided(self, pod: Pod, cycle: Cycle, node: NodeObject, found: Allocation) -> BindPlan:
         """The plan with devices that suit at present. The new allocations are assumed."""
