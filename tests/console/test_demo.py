@@ -41,3 +41,11 @@ def test_a_newcomer_sees_why_pods_wait_what_was_decided_and_what_is_planned(cons
 def test_an_urgent_pod_evicts_another_one_before_the_eyes_of_the_reader(console: Open, demo: Served) -> None:
     page = console(demo, "#/decisions?text=urgent")
     expect(page.one("tbody tr", has_text="bound to").first).to_be_visible(timeout=2 * A_MINUTE)
+
+
+def test_an_empty_view_says_what_would_fill_it(console: Open, example: Served) -> None:
+    filtered = console(example, "#/waiting?text=no-such-words")
+    expect(filtered.one(".note", has_text="No waiting pod matches; without filters there are")).to_be_visible()
+    unheard = console(example, "#/decisions?text=no-such-words")
+    expect(unheard.one(".note", has_text="No decision matches; without filters there are")).to_be_visible()
+    expect(console(example, "#/autoscaler").one(".note", has_text="make demo plays one")).to_be_visible()

@@ -1,5 +1,6 @@
 """What a page shows while the service is away, is slow, or refuses: nothing that is no longer so."""
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,6 +11,8 @@ from tests.console.service import Served, over_manifests
 from tests.kit.places import ROOT
 
 Open = Callable[..., Console]
+
+AS_OF = re.compile(r"^as of \d\d:\d\d:\d\d, not connected$")
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +56,13 @@ def test_a_service_that_is_gone_is_not_live_and_one_that_comes_back_is(console: 
     page = console(fleeting)
     page.one(".live.open").wait_for()
     fleeting.process.stop()
-    expect(page.one(".live")).to_have_text("not live", timeout=6000)
+    expect(page.one(".live")).to_have_text(AS_OF, timeout=6000)
+    expect(page.one("main.past")).to_be_visible()
     page.page.wait_for_timeout(3000)
-    expect(page.one(".live")).to_have_text("not live")
+    expect(page.one(".live")).to_have_text(AS_OF)
     fleeting.process.start(within=60)
     expect(page.one(".live")).to_have_text("live")
+    expect(page.one("main.past")).to_have_count(0)
     (node, *_) = fleeting.filter("demo", "notebook")
     before = page.one(".cell .allocated").count()
     fleeting.bind("demo", "notebook", node)
@@ -139,5 +144,5 @@ def test_a_page_that_is_refused_a_stream_says_why_and_shows_what_it_has_read(con
     page.open()
     expect(page.one(".line").first).to_be_visible()
     expect(page.one(".problem")).to_have_text(f"This page does not follow changes: {full}")
-    expect(page.one(".live")).to_have_text("not live")
+    expect(page.one(".live")).to_have_text(AS_OF)
     without_refusals(page)

@@ -416,6 +416,12 @@ def test_the_base_image_is_named_by_its_digest() -> None:
     assert re.fullmatch(r"python:3\.13\.\d+-slim-trixie@sha256:[0-9a-f]{64}", image)
 
 
+def test_newer_digests_of_images_and_actions_are_proposed() -> None:
+    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    proposed = {(each["package-ecosystem"], each["directory"]) for each in updates}
+    assert proposed == {("docker", "/deploy"), ("github-actions", "/")}
+
+
 def test_the_library_of_python_is_compiled_in_the_image() -> None:
     """Files of the base image are not, and the image's user may write none: each start would compile them again."""
     last = DOCKERFILE[DOCKERFILE.rindex("FROM ") :]

@@ -94,7 +94,8 @@ async def _from_first_to_last_answer(demo: Demo, api: MemoryApi, url: str, tell:
         while not await _is_ready(http):  # noqa: ASYNC110 - the service is asked as a readiness probe asks it
             await asyncio.sleep(_LOOK_SECONDS)
         tell(f"Open {url}/ - Waiting shows why pods wait, Decisions what the scheduler was answered, Autoscaler which")
-        tell(f"new nodes would help. Seed {demo.seed}, {demo.speed:g} times as fast as written; Ctrl-C ends the demo.")
+        pace = "" if demo.speed == 1 else f", {demo.speed:g} times as fast"
+        tell(f"new nodes would help. Seed {demo.seed}{pace}; Ctrl-C ends the demo.")
         try:
             await demo.perform(api, http, tell)
         except* (httpx.TransportError, UnreachableError):

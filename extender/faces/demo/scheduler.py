@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from extender.faces.demo.calls import CallError, Calls
+from extender.faces.demo.follower import Follower
 from extender.kube.api import Api, ApiError, Event, EventType, ObjectKey, RawObject, key_of
-from extender.kube.resources import NODES, PODS, Resource
+from extender.kube.resources import NODES, PODS
 
 NAME: Final = "dra-scheduler"
 """The scheduler that the demo's pods name."""
@@ -50,7 +51,7 @@ class Pending:
 
 
 @dataclass(slots=True)
-class Scheduler:
+class Scheduler(Follower):
     """Follows the API server, and asks the service where each pod can run.
 
     Attributes:
@@ -68,13 +69,6 @@ class Scheduler:
     def rejected(self) -> list[RawObject]:
         """The pods that were tried, and wait."""
         return [each.pod for each in self._queue.values() if each.tries]
-
-    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        """Take in a list of all objects, before any event."""
-        del at
-        for each in objects:
-            self.apply(Event(EventType.ADDED, resource, each))
-        return True
 
     def apply(self, event: Event) -> None:
         """Take in an event."""

@@ -1,14 +1,15 @@
 """Plays what makes, runs and ends pods: their owners, and the kubelets of their nodes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from extender.faces.demo.follower import Follower
 from extender.faces.demo.scheduler import NAME
 from extender.kube.api import Api, ApiError, Event, EventType, ObjectKey, RawObject, key_of
-from extender.kube.resources import PODS, Resource
+from extender.kube.resources import PODS
 
 SECONDS: Final = "demo.example.com/seconds"
 """The annotation that says how long a pod runs, in seconds of the demo."""
@@ -45,7 +46,7 @@ def pod_of(key: ObjectKey, template: str, seconds: float, **more: Any) -> RawObj
 
 
 @dataclass(slots=True)
-class Workloads:
+class Workloads(Follower):
     """Starts and ends pods that have a node, and makes evicted ones again, as a Job does.
 
     Attributes:
@@ -73,13 +74,6 @@ class Workloads:
         self._wanted.pop(key, None)
         with suppress(ApiError):  # it has ended meanwhile
             await self.api.delete(PODS, key)
-
-    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        """Take in a list of all objects, before any event."""
-        del at
-        for each in objects:
-            self.apply(Event(EventType.ADDED, resource, each))
-        return True
 
     def apply(self, event: Event) -> None:
         """Take in an event."""

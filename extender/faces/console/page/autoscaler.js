@@ -65,7 +65,7 @@ export class AutoscalerView {
       <header class="totals"><p class="answer"><strong>${String(sessions.length)}</strong> ${sessions.length === 1 ? "session is" : "sessions are"} open</p></header>
       ${note(this.#error?.message, "problem")}
       ${others ? note("Other replicas may have sessions of their own, which are not shown: each replica shows its own.") : ""}
-      ${sessions.length ? note("Nothing here exists: an autoscaler tries nodes and pods out, and the cluster stays as it is.") : note("No autoscaler has a session here. A session begins with POST /autoscaler/start.")}
+      ${sessions.length ? note("Nothing here exists: an autoscaler tries nodes and pods out, and the cluster stays as it is.") : note("No autoscaler has a session here. An autoscaler begins one with POST /autoscaler/start, and what it plans comes here: make demo plays one.")}
       ${wanted ? html`<p><button type="button" class="all" @click=${() => refine(this.route, { session: "" })}>Show all sessions</button></p>` : ""}
       ${wanted && !open.length ? note(`Session ${wanted} is not open any more.`) : ""}
       ${open.map((each) => this.#session(each, wanted))}

@@ -71,6 +71,13 @@ export class DecisionsView {
     this.#held = [];
   }
 
+  // Why no decision is shown, and what would be.
+  #emptiness(shown) {
+    if (shown.length) return "";
+    if (this.#entries.length) return `No decision matches; without filters there ${this.#entries.length === 1 ? "is 1" : `are ${number(this.#entries.length)}`}.`;
+    return "What a scheduler is answered about a pod with devices comes here: make demo plays one.";
+  }
+
   template() {
     if (!this.#entries) return unread(this.#reader.error, "the decisions");
     const { verb = "", text = "", paused = "" } = this.route.filters;
@@ -90,7 +97,7 @@ export class DecisionsView {
         <button type="button" class="pause" aria-pressed=${paused ? "true" : "false"} @click=${() => refine(this.route, { paused: paused ? "" : "yes" })}>
           ${paused ? `Continue${this.#held.length ? ` (${number(this.#held.length)} new)` : ""}` : "Pause"}</button>
       </form>
-      ${note(this.#note)} ${note(this.#reader.error?.message, "problem")}
+      ${note(this.#note)} ${note(this.#emptiness(shown))} ${note(this.#reader.error?.message, "problem")}
       <table class="log">
         <thead><tr><th scope="col">time</th><th scope="col">verb</th><th scope="col">pod</th><th scope="col">outcome</th><th scope="col" class="ms">ms</th></tr></thead>
         <tbody>${shown.slice(0, SHOWN).map(line)}</tbody>

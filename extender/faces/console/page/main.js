@@ -11,7 +11,7 @@ import { current, link } from "./route.js";
 import { get, Live } from "./service.js";
 import { WaitingView } from "./waiting.js";
 import { WhatIfView } from "./what-if.js";
-import { html } from "./text.js";
+import { clock, html } from "./text.js";
 
 const VIEWS = { fleet: FleetView, waiting: WaitingView, decisions: DecisionsView, "what-if": WhatIfView, autoscaler: AutoscalerView, pod: PodView, claim: ClaimView, device: DeviceView };
 const TABS = [["fleet", "Fleet"], ["waiting", "Waiting"], ["decisions", "Decisions"], ["what-if", "What if"], ["autoscaler", "Autoscaler"]];
@@ -20,7 +20,7 @@ const NAMES = { pod: 2, claim: 2, device: 3 };
 const root = document.getElementById("console");
 const devices = new Devices();
 const shared = { devices, redraw };
-const state = { view: null, name: "", route: null, doubt: "", isRead: false, isDrawing: false };
+const state = { view: null, name: "", route: null, doubt: "", isRead: false, isDrawing: false, read: null };
 
 const live = new Live({
   told(message) {
@@ -34,6 +34,7 @@ const live = new Live({
 const reader = new Reader({
   read: () => get("console/fleet"),
   took(document) {
+    state.read = new Date();
     devices.read(document);
     state.doubt = document.doubt;
     live.follow(document.position);
@@ -73,6 +74,13 @@ function redraw() {
   });
 }
 
+// Whether the page follows the service; and if not, of when what it shows is.
+function liveness() {
+  if (live.isOpen) return "live";
+  const last = live.heard ?? state.read;
+  return last ? `as of ${clock(last)}, not connected` : "not connected";
+}
+
 function draw() {
   const { view } = state;
   document.title = state.isRead ? `${view.title} · dra-extender` : "dra-extender";
@@ -82,12 +90,12 @@ function draw() {
     <header class="top">
       <a class="brand" href="#/fleet">dra-extender</a>
       <nav aria-label="Views">${TABS.map(([name, title]) => html`<a href=${link(name)} aria-current=${name === state.name ? "page" : "false"}>${title}</a>`)}</nav>
-      <p class="live ${live.isOpen ? "open" : ""}" role="status">${live.isOpen ? "live" : "not live"}</p>
+      <p class="live ${live.isOpen ? "open" : ""}" role="status">${liveness()}</p>
     </header>
     ${note(state.doubt && `The cluster is not known well enough: ${state.doubt}`, "problem")}
     ${note(live.why && `This page does not follow changes: ${live.why}`, "problem")}
     ${note(state.isRead && reader.error && `The devices may be out of date: ${reader.error.message}`, "problem")}
-    <main id="main" tabindex="-1">${body}</main>`, root);
+    <main id="main" tabindex="-1" class=${live.isOpen || !state.isRead ? "" : "past"}>${body}</main>`, root);
   if (state.isRead) view.drawn?.(root);
 }
 

@@ -47,10 +47,11 @@ export const query = (parameters) =>
 export class Live {
   #source = null;
   #retry = 0; // timer until the next stream
-  #loss = 0; // timer until the page says that it is not live
+  #loss = 0; // timer until the page says that it is not connected
   #ends = 0; // when this timer ends
   #position = 0;
   isOpen = false;
+  heard = null; // when the service has last said that it lives
   why = ""; // why the service gives no stream
 
   // told: called with each message; lost: called when everything has to be read again; changed: the connection came or went.
@@ -100,6 +101,7 @@ export class Live {
 
   #hear(event) {
     if (event) this.#position = Number(event.lastEventId);
+    this.heard = new Date();
     clearTimeout(this.#loss);
     this.#loss = 0;
     this.#loseAfter(SILENCE);

@@ -65,6 +65,13 @@ export class WaitingView {
     return found.sort((a, b) => b.priority - a.priority || a.created.localeCompare(b.created) || keyOf(a).localeCompare(keyOf(b)));
   }
 
+  // Why no pod is shown, and what would be.
+  #emptiness(shown) {
+    if (shown.length) return "";
+    if (this.#pods.size) return `No waiting pod matches; without filters there ${this.#pods.size === 1 ? "is 1" : `are ${number(this.#pods.size)}`}.`;
+    return "A pod that asks for devices and has no node comes here, with the reason why it waits.";
+  }
+
   template() {
     if (!this.#pods) return unread(this.#reader.error, "the pending pods");
     const { filters } = this.route;
@@ -81,7 +88,7 @@ export class WaitingView {
         ${field("Pod, request or reason", html`<input type="search" name="text" .value=${filters.text ?? ""} placeholder="text" autocomplete="off" spellcheck="false"
           @input=${(event) => this.type({ text: event.target.value })}>`)}
       </form>
-      ${note(this.#reader.error?.message, "problem")} ${note(this.#note)}
+      ${note(this.#reader.error?.message, "problem")} ${note(this.#note)} ${note(this.#emptiness(pods))}
       <ul class="pods">${pods.slice(0, SHOWN).map(row)}</ul>
       ${pods.length > SHOWN ? note(`and ${plural(pods.length - SHOWN, "more pod")}; filter to see them`) : ""}
     </section>`;
