@@ -153,7 +153,7 @@ async def test_a_cluster_is_operated_as_the_page_says(own_plane: ControlPlane, a
             await an_upgrade_is_rolled_back(cluster, shell)
             await the_namespace_is_moved_back_before_the_end(cluster, shell)
         await it_is_uninstalled(cluster, shell)
-        await what_is_left_is_as_the_table_says(cluster, shell)
+        await check_what_is_left(cluster, shell)
 
 
 async def before_it_is_installed(cluster: Cluster) -> None:
@@ -223,7 +223,7 @@ async def it_is_uninstalled(cluster: Cluster, shell: Shell) -> None:
     assert [name for name in leases if name.startswith("dra-")] == []
 
 
-async def what_is_left_is_as_the_table_says(cluster: Cluster, shell: Shell) -> None:
+async def check_what_is_left(cluster: Cluster, shell: Shell) -> None:
     running = await cluster.claim("moved")
     assert is_allocated(running)
     assert running["metadata"]["finalizers"]

@@ -11,7 +11,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.aftermath import is_allocated
-from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.client import WAIT_SECONDS, Client
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.fleet import fleet
 from tests.kit.controlplane.proxy import BINDING, CLAIM_STATUS, Exchange, Hold, Proxy, proxy
@@ -90,6 +90,7 @@ async def test_a_leader_that_stood_still_takes_nothing_back_once_it_wakes(
         second = await add_pod(client, namespace, "second", scheduler=NOBODY)
         for verbs in (old, new):
             await verbs.wait_in_step(client)
+        old.http.timeout = seconds + WAIT_SECONDS
         async with AsyncExitStack() as standing:
 
             async def stand_still(exchange: Exchange) -> None:

@@ -79,7 +79,7 @@ async def test_long_inputs_of_every_source_wait_for_one_that_is_decoded(
 async def test_short_inputs_wait_for_none_that_is_long() -> None:
     budget = Budget()
     async with asyncio.timeout(ENOUGH), budget.decoding.turn("another"):
-        await Bodies(1, budget).decoded("", len, b" " * LOOKED_BYTES)
+        assert await Bodies(1, budget).decoded("", len, b" " * LOOKED_BYTES) == LOOKED_BYTES
         async with serving(autoscaler(), budget=budget) as address:
             await call(address, request({"big": (1, [])}, NODES))
         async with answering(answer(200, NOTHING_UNSUITABLE)) as server:

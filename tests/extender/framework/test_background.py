@@ -245,7 +245,7 @@ async def test_while_something_that_was_begun_goes_on_turns_are_not_rare() -> No
         def unfinished(self) -> Sequence[asyncio.Task[None]]:
             return [endless]
 
-    endless = asyncio.create_task(asyncio.sleep(3600.0))
+    endless = asyncio.create_task(virtualtime.elapse(3600.0))
     begun = Begun()
     turns = Turns(begun)
     await virtualtime.elapse(50.0)

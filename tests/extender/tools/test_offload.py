@@ -334,7 +334,7 @@ async def test_long_searches_of_a_namespace_delay_one_of_another_by_one_turn() -
         for _ in range(3):
             script.step(name)
             script.now += SLICE_SECONDS
-    await asyncio.gather(*tasks)
+    assert len(await asyncio.gather(*tasks)) == len(tasks)
 
 
 @contextmanager
