@@ -73,6 +73,7 @@ from extender.plugins.quota import limit_use
 from extender.plugins.quota import status as quota_status
 from extender.plugins.requeue import requeue, rescan, unserved
 from extender.plugins.resource_classes import task as resource_classes
+from extender.plugins.scheduling_gates import task as scheduling_gates
 from extender.plugins.second_opinion import task as second_opinion
 from extender.plugins.second_opinion.disagreements import Disagreements
 from extender.plugins.table import PLUGINS
@@ -213,8 +214,8 @@ def _tasks(
     """What makes the background tasks of each feature, in the order of their turns.
 
     A task comes before those that it may help. So the first ones give devices back; then come those that ask
-    controllers, that plan gangs and evictions, that wake pods, and that allocate what no scheduler asks about. The last
-    one only judges.
+    controllers, that plan gangs and evictions, that wake pods, that lift their gates, and that allocate what no
+    scheduler asks about. The last one only judges.
     """
     told = explanations.overview.told
     return (
@@ -231,6 +232,7 @@ def _tasks(
         gangs.tasks,
         preemption.tasks,
         requeue.tasks,
+        scheduling_gates.tasks,
         pinned_claims.tasks,
         immediate_claims.tasks,
         partial(second_opinion.tasks, disagreements),

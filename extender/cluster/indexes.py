@@ -170,8 +170,8 @@ class GangIndex(NamedTuple):
 
 
 def is_live(pod: Pod) -> bool:
-    """Whether a member counts: it has a node, or a scheduler can bind it."""
-    return not (pod.deleting or pod.is_finished or (pod.gates and not pod.node_name))
+    """Whether a member counts: it has a node, or a scheduler can bind it once it has its turn (`GATE`)."""
+    return not (pod.deleting or pod.is_finished or (pod.foreign_gates and not pod.node_name))
 
 
 def _part_of(pod: Pod) -> GangPart | None:

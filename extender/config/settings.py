@@ -388,6 +388,25 @@ class EvictionSettings(Section):
     )
 
 
+class SchedulingGateSettings(Section):
+    """Pods with the scheduling gate dra-extender.dev/turn are tried in fair turns of their namespaces."""
+
+    enabled: bool = Field(
+        default=False, description="Lift the gate. It needs the right to patch pods, and the policy that adds the gate."
+    )
+    most_lifted: int = Field(
+        default=256,
+        description="The most pods without the gate that were neither bound nor rejected yet; namespaces share.",
+        ge=1,
+    )
+    most_hopeless: int = Field(
+        default=64,
+        description="The most of them that no node takes, with those that were rejected: preemption and autoscalers "
+        "see no more than these; namespaces share.",
+        ge=1,
+    )
+
+
 class SchedulingSettings(Section):
     """How pods are decided."""
 
@@ -533,6 +552,7 @@ class Settings(Section):
     cluster: ClusterSettings = ClusterSettings()
     memory: MemorySettings = MemorySettings()
     scheduling: SchedulingSettings = SchedulingSettings()
+    scheduling_gates: SchedulingGateSettings = SchedulingGateSettings()
     evictions: EvictionSettings = EvictionSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
     peers: PeersSettings = PeersSettings()

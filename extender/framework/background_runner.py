@@ -84,6 +84,12 @@ class BackgroundRunner:
             with self._faults.of(f"pod {args.pod}"):
                 task.on_rejected(rejection)
 
+    def note_held(self, pod: Pod, reasons: Collection[str]) -> None:
+        """Tell the tasks that a pod is not tried, for these reasons; without any, that it is going to be."""
+        for task in self.tasks:
+            with self._faults.of(f"pod {pod}"):
+                task.on_held(pod, reasons)
+
     async def before_preempt(self, pod: Pod, nodes: Collection[str], snapshot: Snapshot) -> None:
         """Tell the tasks that the scheduler of a pod would evict others on these nodes of a snapshot."""
         self._is_told = True

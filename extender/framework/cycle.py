@@ -240,6 +240,24 @@ def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused
     return found if isinstance(found, Refused) else Admitted(cycle, found)
 
 
+def tried_in_vain(pod: Pod, snapshot: Snapshot, solver: Solver) -> Refused | None:
+    """Who refuses a pod whatever devices are free, so that a try changes nothing, and why; None if nobody does.
+
+    Searches no devices.
+
+    Raises:
+        TimeoutError: selectors of a plugin's rules took too long.
+    """
+    plugins = solver.plugins
+    if refused := plugins.in_vain(pod, snapshot):
+        return refused
+    cycle = open_cycle(pod, snapshot, solver)
+    if isinstance(cycle, Blocked):
+        return Refused(CLAIMS, Refusal(cycle.reason))
+    found = () if cycle.claims.is_empty else plugins.pre_filter(pod, cycle.claims, snapshot, solver)
+    return found if isinstance(found, Refused) else None
+
+
 def feasible_on(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> Allocation | No:
     """What a pod would be bound with on a node, or why it could not be bound there.
 

@@ -106,6 +106,10 @@ class Plugin:
     def pre_enqueue(self, pod: Pod, snapshot: Snapshot) -> Refusal | None:
         """Why a pod is not to be tried at all now, whatever its claims are; None: it may be."""
 
+    def takes_a_try(self, refusal: Refusal, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether what ends a refusal by `pre_enqueue` begins with a try of the pod, such as a plan for its gang."""
+        return False
+
     def withhold(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> PodClaims:
         """The claims without the optional requests that the pod may not have."""
         return claims
@@ -297,6 +301,14 @@ class Plugins:
         for each in self._pre_enqueue:
             refusal = each.pre_enqueue(pod, snapshot) if _has_any(pod, each.of_pod) else None
             if refusal is not None:
+                return Refused(each.name, refusal)
+        return None
+
+    def in_vain(self, pod: Pod, snapshot: Snapshot) -> Refused | None:
+        """Who refuses a pod by `pre_enqueue` so that a try changes nothing, and why; None if nobody does."""
+        for each in self._pre_enqueue:
+            refusal = each.pre_enqueue(pod, snapshot) if _has_any(pod, each.of_pod) else None
+            if refusal is not None and not each.takes_a_try(refusal, pod, snapshot):
                 return Refused(each.name, refusal)
         return None
 

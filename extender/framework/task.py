@@ -81,6 +81,9 @@ class BackgroundTask:
     def on_rejected(self, rejection: Rejection) -> None:
         """Filter has left a pod no node. Nothing is written here: the answer goes first."""
 
+    def on_held(self, pod: Pod, reasons: Collection[str]) -> None:
+        """A pod is not tried, for these reasons; without any, it is going to be."""
+
     def on_passed(self, pod: Pod) -> None:
         """Filter has left a pod a node."""
 

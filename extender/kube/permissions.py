@@ -43,6 +43,9 @@ WRITES: Final = (
 EVICTS: Final = Permission("delete", PODS)
 """Needed for device preemption."""
 
+LIFTS_GATES: Final = Permission("patch", PODS)
+"""Needed to lift scheduling gates."""
+
 ALLOCATES: Final = Permission("update", CLAIMS, "binding")
 """From `ALLOCATES_SINCE` on, a status write that changes allocation or reservedFor needs this."""
 

@@ -204,7 +204,7 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 def no_attempt(pod: Pod, schedulers: Collection[str]) -> str:
-    """Why no scheduler of ours tries a pod, whatever its nodes have; empty if one does.
+    """Why no scheduler of ours tries a pod, whatever its nodes have; empty if one does once the pod has its turn.
 
     Args:
         pod: without a node.
@@ -214,9 +214,9 @@ def no_attempt(pod: Pod, schedulers: Collection[str]) -> str:
     if schedulers and scheduler not in schedulers:
         names = " or ".join(sorted(schedulers))
         return f"no scheduler of ours is asked: schedulerName is {scheduler}; write {names}"
-    if pod.gates:
-        one = len(pod.gates) == 1
-        names = ", ".join(pod.gates)
+    if gates := pod.foreign_gates:
+        one = len(gates) == 1
+        names = ", ".join(gates)
         return (
             f"scheduling {'gate' if one else 'gates'} {names} {'keeps' if one else 'keep'} the pod from its scheduler"
         )

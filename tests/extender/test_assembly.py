@@ -5,7 +5,7 @@ import pkgutil
 from collections.abc import Iterator
 
 from extender import answers, framework, plugins
-from extender.config.settings import ControllerSettings, Settings
+from extender.config.settings import ControllerSettings, SchedulingGateSettings, Settings
 from extender.framework.task import BackgroundTask
 from tests.kit.clusters import Cluster
 
@@ -14,7 +14,7 @@ TURNS = [
     *("QuotaStatus", "ResourceClasses", "PoolRequests"),
     *("Deallocator", "ControllerReleases", "ControllerWaits", "SchedulingContexts"),
     *("Gangs", "GangsInPart", "SchedulerEvictions", "KeptOfBound", "Preemptor"),
-    *("Requeue", "PinnedPods", "ImmediateAllocation", "SecondOpinions"),
+    *("Requeue", "GateLifter", "PinnedPods", "ImmediateAllocation", "SecondOpinions"),
     *("HistoryKeeper", "StatesKeeper", "SizesKeeper", "ProblemsKeeper"),
 ]
 
@@ -22,7 +22,9 @@ CONTROLLER = ControllerSettings(name="licenses.example.com", transport="PodSched
 
 
 def test_each_background_task_has_its_turn_and_comes_before_those_that_it_may_help() -> None:
-    service = Cluster.of().service(Settings(controllers=[CONTROLLER]))
+    settings = Settings(controllers=[CONTROLLER])
+    gated = settings.model_copy(update={"scheduling_gates": SchedulingGateSettings(enabled=True)})
+    service = Cluster.of().service(gated)
     assert [type(task).__name__ for task in service.background.tasks] == TURNS
 
 

@@ -283,6 +283,7 @@ def may(path: Path) -> set[tuple[str, str]]:
     ("path", "rights"),
     [
         ("rights/preemption.yaml", {("delete", "pods")}),
+        ("scheduling-gates/rights.yaml", {("patch", "pods")}),
         ("rights/extended-resources.yaml", {("create", "resourceclaims"), ("delete", "resourceclaims")}),
         (
             "crds/resourceclasses-rights.yaml",

@@ -29,7 +29,9 @@ SOURCES: Final[Mapping[str, str]] = {
     "rbac.yaml": "deploy/rbac.yaml",
     "rights-extended-resources.yaml": "deploy/rights/extended-resources.yaml",
     "rights-preemption.yaml": "deploy/rights/preemption.yaml",
+    "rights-scheduling-gates.yaml": "deploy/scheduling-gates/rights.yaml",
     "scheduler.yaml": "config/scheduler.yaml",
+    "scheduling-gates-policies.yaml": "deploy/scheduling-gates/policies.yaml",
     "service-monitor.yaml": "deploy/monitoring/service-monitor.yaml",
     "service.yaml": "deploy/service.yaml",
     **{

@@ -52,6 +52,10 @@ _SANDBOX_READY: Final = "PodReadyToStartContainers"
 """Condition of a pod whose sandbox exists. Before that, kubelet prepares the devices of the pod's claims."""
 
 
+GATE: Final = "dra-extender.dev/turn"
+"""The scheduling gate that a policy gives pods with devices; dra-extender lifts it in fair turns of namespaces."""
+
+
 class Keeping(NamedTuple):
     """What is kept for a pod: other pods are evicted for it, or its gang gets devices together.
 
@@ -97,12 +101,13 @@ class PodCondition(NamedTuple):
     type: str
     status: str
     message: str
+    reason: str = ""
 
 
 def read_conditions(status: Fields) -> tuple[PodCondition, ...]:
     """The conditions in a pod's status."""
     found = status.children("conditions")
-    return tuple([PodCondition(*each.each_text("type", "status", "message")) for each in found])
+    return tuple([PodCondition(*each.each_text("type", "status", "message", "reason")) for each in found])
 
 
 def fence_of(conditions: Iterable[PodCondition]) -> str:
@@ -114,6 +119,10 @@ def fence_of(conditions: Iterable[PodCondition]) -> str:
 def has_started(phase: str, conditions: Iterable[PodCondition]) -> bool:
     """Whether kubelet has started the pod. While init containers run, the phase is still Pending."""
     return phase == "Running" or any(each.type == _SANDBOX_READY and each.status == "True" for each in conditions)
+
+
+def _is_rejected(condition: PodCondition) -> bool:
+    return condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable"
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -378,6 +387,7 @@ class Pod:
         may_preempt: its ``preemptionPolicy`` is not "Never".
         has_volumes: it uses PersistentVolumeClaims, whose volumes may be created on its node.
         gates: names of its scheduling gates; while there is one, no scheduler tries it.
+        is_rejected: its scheduler has found no node for it.
         unmodeled: conditions that kube-scheduler checks and that the service of a live cluster does not know, in words.
         conditions: what else kube-scheduler compares with nodes and other pods; only whole pods have it.
         policy: the name in its annotation `POLICY`; None without the annotation.
@@ -414,6 +424,7 @@ class Pod:
     has_volumes: bool = False
     requirements: NodeRequirements = ANY_NODE
     gates: tuple[str, ...] = ()
+    is_rejected: bool = False
     unmodeled: tuple[str, ...] = ()
     conditions: PodConditions = NO_CONDITIONS
     policy: str | None = None
@@ -445,6 +456,16 @@ class Pod:
         return bool(self.claims or self.containers)
 
     @property
+    def awaits_turn(self) -> bool:
+        """Of all scheduling gates, it has `GATE` alone."""
+        return self.gates == (GATE,)
+
+    @property
+    def foreign_gates(self) -> tuple[str, ...]:
+        """Its scheduling gates without `GATE`: others lift them."""
+        return tuple(name for name in self.gates if name != GATE) if self.gates else ()
+
+    @property
     def is_pending(self) -> bool:
         """It still waits for a node."""
         return not (self.node_name or self.deleting or self.is_finished)
@@ -461,8 +482,7 @@ class Pod:
 def parse_pod(obj: Mapping[str, object]) -> Pod:
     """A core/v1 Pod; ``apiVersion`` and ``kind`` may be absent, as in kube-scheduler's requests.
 
-    Raises:
-        InvalidObjectError: all fields with a wrong type.
+    Raises InvalidObjectError: all fields with a wrong type.
     """
     reader = ObjectReader("Pod", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
     metadata, spec, status = reader.metadata, reader.top.child("spec"), reader.top.child("status")
@@ -497,6 +517,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         has_volumes=of_spec.has_volumes,
         requirements=of_spec.requirements,
         gates=of_spec.gates,
+        is_rejected=any(map(_is_rejected, conditions)),
         unmodeled=of_spec.unmodeled,
         policy=annotations.get(POLICY),
         gang=read_membership(annotations, pod_group := _pod_group(spec)),

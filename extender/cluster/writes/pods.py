@@ -101,6 +101,16 @@ async def patch_status(api: Api, key: ObjectKey, patch: Callable[[RawObject, Pod
     raise changed_by_others(f"pod {key}")
 
 
+async def lift_gate(api: Api, pod: Pod) -> None:
+    """Take the only scheduling gate from a pod, in the version that is known.
+
+    Raises:
+        ApiError, OutcomeUnknownError: as `Api.patch`; a conflict if the pod has changed or is another one.
+    """
+    preconditions = {"uid": pod.uid, "resourceVersion": pod.resource_version}
+    await api.patch(PODS, pod.key, {"metadata": preconditions, "spec": {"schedulingGates": None}})
+
+
 def changed_by_others(what: str) -> WriteRefusedError:
     """The error of a write that met a conflict each time."""
     return WriteRefusedError(f"{what} was changed by others {ATTEMPTS} times")

@@ -56,7 +56,7 @@ from extender.kube.access import REVIEWS, Clocks, Gate, Reviews
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin
 from extender.kube.discovery import server_gates
-from extender.kube.permissions import EVICTS, WRITES
+from extender.kube.permissions import EVICTS, LIFTS_GATES, WRITES
 from extender.kube.remote import RemoteApi
 from extender.lab.cluster import EmbeddedCluster
 from extender.planning.templates.catalog import Catalog, read_catalog
@@ -107,7 +107,13 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
     scheduling = settings.scheduling
     evicts, reviews = scheduling.preemption, settings.api.port
     budget = budget_of(settings)
-    writes = (*WRITES, *((EVICTS,) if evicts else ()), *(REVIEWS if reviews else ()))
+    lifts = settings.scheduling_gates.enabled
+    writes = (
+        *WRITES,
+        *((EVICTS,) if evicts else ()),
+        *((LIFTS_GATES,) if lifts else ()),
+        *(REVIEWS if reviews else ()),
+    )
     async with (
         connect(
             origin, random=random.random, timing=timing, around=tracing.transport, writes=writes, budget=budget

@@ -39,7 +39,7 @@ class Gang:
 
     Attributes:
         members: its pods, the most important first, then the oldest. Pods that terminate, are finished, or have a
-            scheduling gate are left out: no scheduler can bind them.
+            scheduling gate of others are left out: no scheduler can bind them.
         size: the number of pods with devices that get them together. Pods of a PodGroup without devices count for its
             ``minCount``, and are taken off here.
         topology: the label or attribute whose value is the same for the gang, if possible; empty: none.
@@ -194,6 +194,11 @@ def gang_refusal(pod: Pod, snapshot: Snapshot) -> Reason | None:
     bound = _stages(key, snapshot)[Stage.BOUND]
     whom = f"{size - bound} of the {size} pods of group {key.name}: {bound} have a node"
     return Reason(_AWAITS_DEVICES, detail=whom if bound else f"{size} pods of group {key.name} together")
+
+
+def awaits_devices(reason: Reason) -> bool:
+    """Whether a refusal by `gang_refusal` says that the pods are there, and devices for them are not."""
+    return reason.cause is _AWAITS_DEVICES
 
 
 def _size_of_group(group: PodGroup, key: GangKey, snapshot: Snapshot) -> int:

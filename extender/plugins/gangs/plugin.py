@@ -16,7 +16,15 @@ from extender.framework.decisions.verdict import PendingReason
 from extender.framework.plugin import Lacking, Plugin, Refusal
 from extender.planning.kube_scheduler import likely_nodes
 from extender.planning.planner import Planner
-from extender.plugins.gangs.gang import GANG, Gang, gang_at, gang_refusal, in_part_words, is_alone
+from extender.plugins.gangs.gang import (
+    GANG,
+    Gang,
+    awaits_devices,
+    gang_at,
+    gang_refusal,
+    in_part_words,
+    is_alone,
+)
 from extender.plugins.gangs.planner import GangPlanner
 from extender.plugins.gangs.seats import Shortfall
 
@@ -36,6 +44,10 @@ class GangPlugin(Plugin):
         """Raises nothing: counts in the snapshot are compared."""
         found = gang_refusal(pod, snapshot)
         return None if found is None else Refusal(found)
+
+    def takes_a_try(self, refusal: Refusal, pod: Pod, snapshot: Snapshot) -> bool:
+        """Once enough pods of the gang are there, a plan for them begins when the first one is tried."""
+        return awaits_devices(refusal.reason)
 
     def keeps_devices(self, pod: Pod, snapshot: Snapshot) -> bool:
         """For the pods of a gang: all of them together, or none."""

@@ -184,7 +184,7 @@ class Rescan(BackgroundTask):
             self._unread = None
 
     def _is_tried(self, pod: Pod) -> bool:
-        return pod.needs_devices and not no_attempt(pod, self._asked.named)
+        return pod.needs_devices and not pod.gates and not no_attempt(pod, self._asked.named)
 
     def _still_waits(self, uid: str) -> bool:
         pod = self._state.snapshot.pod(uid)

@@ -6,7 +6,7 @@ is kept for tables.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -137,6 +137,13 @@ class Unserved(BackgroundTask):
         if rejection.is_final:
             pod = rejection.sent
             self.rejected(pod, rejection.result.unresolvable.counts(request_nouns(pod)))
+
+    def on_held(self, pod: Pod, reasons: Collection[str]) -> None:
+        """A scheduling gate is left on the pod, or its turn is near."""
+        if reasons:
+            self.rejected(pod, reasons)
+        else:
+            self._waiting.pop(pod.uid)
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""

@@ -24,6 +24,7 @@ from extender.framework.wire import decode_bind, decode_filter, decode_preempt
 from extender.kube.api import ObjectKey
 from extender.planning.queue import shapes_of, waiting_pods
 from extender.plugins.preemption.plugin import PreemptionPlugin
+from extender.plugins.scheduling_gates.plugin import SchedulingGatesPlugin
 from extender.plugins.table import TABLE
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
@@ -47,6 +48,8 @@ from tests.kit.clusters import (
     solver,
 )
 from tests.kit.objects.parts import api_object
+
+REFUSE_NOBODY = {PreemptionPlugin.name, SchedulingGatesPlugin.name}
 
 _NO_TEAM = Cause("no-team", "the pod has no label team")
 
@@ -155,7 +158,7 @@ def question(asked: Object) -> bytes:
 
 
 def test_each_plugin_of_the_table_that_refuses_pods_has_its_case_here() -> None:
-    assert [each.name for each in TABLE if each.name != PreemptionPlugin.name] == list(REFUSED)
+    assert [each.name for each in TABLE if each.name not in REFUSE_NOBODY] == list(REFUSED)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,0 +1,205 @@
+"""Whose gate is lifted, and when: fair turns of namespaces within bounds, and nobody whom no try helps."""
+
+import pytest
+
+from extender.cluster.objects.pods import GATE, GROUP, GROUP_SIZE
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
+from extender.plugins.scheduling_gates.shares import EXTRA_SECONDS, FEW, Bounds
+from tests.extender.plugins.scheduling_gates.scenes import (
+    NOWHERE,
+    Scene,
+    crowd,
+    gated,
+    of,
+    site,
+    waiting,
+)
+from tests.kit.clusters import claim, pod
+from tests.kit.objects.quotas import limited, quota
+
+
+async def test_the_gate_of_a_pod_is_lifted_when_it_has_its_turn() -> None:
+    scene = Scene(*site(), *waiting("p"))
+    assert await scene.turns() == ["p"]
+    assert (await scene.cluster.api.get(PODS, ObjectKey("ns", "p")))["spec"].get("schedulingGates") is None
+
+
+async def test_a_pod_with_gates_of_others_keeps_ours_until_it_is_the_last_one() -> None:
+    scene = Scene(*site(), *waiting("p", others=["example.com/quota"]))
+    assert await scene.turns() == []
+    ours = {"spec": {"schedulingGates": [{"name": GATE}]}}
+    await scene.cluster.api.patch(PODS, ObjectKey("ns", "p"), ours)
+    assert await scene.turns() == ["p"]
+
+
+HELD: dict[str, tuple[list[dict[str, object]], str]] = {
+    "its claim does not exist": ([gated(pod("p", "missing"))], "does not exist"),
+    "its group is not complete": (
+        [
+            gated(
+                {
+                    **(raw := pod("p", "p-c")),
+                    "metadata": {**raw["metadata"], "annotations": {GROUP: "g", GROUP_SIZE: "2"}},
+                }
+            ),
+            claim("p-c"),
+        ],
+        "1 of 2 are there",
+    ),
+    "its namespace is over quota": ([*waiting("p"), quota(limited(devices=0))], "quota"),
+}
+
+
+@pytest.mark.parametrize("why", HELD)
+async def test_a_pod_that_no_free_device_helps_stays_gated_and_is_told_why(why: str) -> None:
+    objects, reason = HELD[why]
+    scene = Scene(*site(), *objects)
+    assert await scene.turns() == []
+    assert reason in scene.first.told["p"]
+
+
+async def test_a_pod_is_lifted_once_its_claim_is_there() -> None:
+    scene = Scene(*site(), gated(pod("p", "late")))
+    assert await scene.turns() == []
+    await scene.cluster.api.create(CLAIMS, claim("late"))
+    assert await scene.turns() == ["p"]
+    assert scene.first.told["p"] == ""
+
+
+def member(name: str, size: int) -> list[dict[str, object]]:
+    raw, own = waiting(name)
+    raw["metadata"]["annotations"] = {GROUP: "g", GROUP_SIZE: str(size)}
+    return [raw, own]
+
+
+async def test_the_pods_of_a_gang_are_lifted_together_once_all_are_there() -> None:
+    scene = Scene(*site(), *(each for name in "abc" for each in member(name, 4)), bounds=Bounds(2, 1))
+    assert await scene.turns() == []
+    raw, own = member("d", 4)
+    await scene.cluster.api.create(CLAIMS, own)
+    await scene.cluster.api.create(PODS, raw)
+    assert await scene.turns() == ["a", "b", "c", "d"]
+
+
+async def test_the_first_pod_within_quota_is_lifted_and_the_others_wait_at_the_gate() -> None:
+    scene = Scene(*site(), quota(limited(devices=1)), *crowd("p", 5))
+    assert await scene.turns(5) == ["p0"]
+    assert "quota" in scene.first.told["p4"]
+
+
+async def test_a_pod_is_lifted_when_its_quota_has_room_again() -> None:
+    scene = Scene(*site(), quota(limited(devices=0)), *waiting("p"))
+    assert await scene.turns() == []
+    raised = quota(limited(devices=1))
+    await scene.cluster.api.patch(DEVICE_QUOTAS, ObjectKey("ns", raised["metadata"]["name"]), {"spec": raised["spec"]})
+    assert await scene.turns() == ["p"]
+
+
+async def test_lifted_pods_that_their_scheduler_rejects_take_no_quota_from_those_at_the_gate() -> None:
+    scene = Scene(*site(), quota(limited(devices=1)), *waiting("first", NOWHERE), *waiting("second"))
+    assert await scene.turns() == ["first"]
+    await scene.reject("first")
+    assert await scene.turns() == ["second"]
+
+
+# --- shares ------------------------------------------------------------------------------------------------------
+
+
+async def test_no_more_pods_are_lifted_than_the_bound_allows() -> None:
+    scene = Scene(*site(devices=64), *crowd("p", 40))
+    scene.first.learn("p0")
+    assert len(await scene.turns(5)) == 16
+    await scene.bind("p0", "p1")
+    assert await scene.turns() == ["p16", "p17"]
+
+
+async def test_namespaces_have_equal_shares_of_the_bound() -> None:
+    many = [each for number in range(4) for each in of(f"ns-{number}", *crowd(f"p{number}-", 20))]
+    scene = Scene(*site("abcdefgh", devices=8), *many)
+    scene.first.learn("p0-0", namespace="ns-0")
+    await scene.turns(3)
+    assert [len(scene.lifted(f"ns-{number}")) for number in range(4)] == [4, 4, 4, 4]
+
+
+async def test_a_namespace_that_comes_late_gets_a_few_at_once() -> None:
+    scene = Scene(*site(devices=64), *crowd("p", 40))
+    scene.first.learn("p0")
+    await scene.turns(3)
+    for each in of("late", *crowd("q", 10)):
+        await scene.cluster.api.create(CLAIMS if each["kind"] == "ResourceClaim" else PODS, each)
+    await scene.turns(1)
+    assert len(scene.lifted("late")) == FEW
+
+
+async def test_within_a_namespace_priority_comes_before_age() -> None:
+    scene = Scene(
+        *site(devices=8),
+        *crowd("old", 4),
+        *waiting("urgent", priority=5, created="2026-01-02T00:00:00Z"),
+        bounds=Bounds(1, 1),
+    )
+    await scene.turns(1)  # the lease is taken
+    scene.first.learn("old0")
+    await scene.turns(1)
+    assert "urgent" in scene.lifted()
+
+
+async def test_pods_that_find_a_node_come_before_pods_that_find_none() -> None:
+    scene = Scene(*site(), *crowd("hopeless", 20, NOWHERE), *waiting("good", created="2026-02-01T00:00:00Z"))
+    scene.first.learn("hopeless0", "good")
+    await scene.turns(2)
+    assert "good" in scene.lifted()
+    assert len(scene.lifted()) == 1 + 4
+
+
+async def test_hopeless_pods_of_one_namespace_leave_the_others_their_share() -> None:
+    others = [each for number in range(3) for each in of(f"ns-{number}", *waiting(f"q{number}"))]
+    scene = Scene(*site(), *crowd("p", 100, NOWHERE), *others)
+    scene.first.learn("p0")
+    lifted = await scene.turns(3)
+    assert {"q0", "q1", "q2"} <= set(lifted)
+    assert len([name for name in lifted if name.startswith("p")]) <= 4
+
+
+async def test_a_kind_of_which_a_pod_was_rejected_counts_as_hopeless_for_a_while() -> None:
+    scene = Scene(*site(), *crowd("p", 30, NOWHERE))
+    assert len(await scene.turns()) == FEW
+    await scene.reject("p0", "p1", "p2", "p3")
+    assert await scene.turns() == []
+
+
+async def test_one_more_pod_is_lifted_from_time_to_time_whatever_the_share_is() -> None:
+    scene = Scene(*site(), *crowd("p", 30, NOWHERE))
+    await scene.turns()
+    await scene.reject("p0", "p1", "p2", "p3")
+    assert await scene.turns(1, seconds=EXTRA_SECONDS) == ["p4"]
+    assert await scene.turns(1) == []
+
+
+async def test_between_namespaces_priority_comes_first() -> None:
+    urgent = of("urgent", *waiting("u", priority=5))
+    scene = Scene(*site(), *crowd("p", 3), *urgent, bounds=Bounds(1, 1))
+    order: list[str] = []
+    scene.first.transport.on_write = lambda what: order.append(str(what))  # type: ignore[attr-defined]
+    lifted = await scene.turns(2)
+    assert "u" in lifted
+
+
+# --- safety ------------------------------------------------------------------------------------------------------
+
+
+async def test_one_replica_lifts_and_another_one_takes_over_when_it_is_gone() -> None:
+    scene = Scene(*site(), *waiting("p"))
+    second = scene.replica()
+    await scene.first.turns(1)
+    assert await second.turns(2) == []
+    assert await second.turns(5) == ["p"]
+
+
+async def test_a_pod_that_has_changed_since_it_was_seen_is_lifted_at_the_next_turn() -> None:
+    scene = Scene(*site(), *waiting("p"))
+    await scene.turns(1)
+    seen = scene.state.snapshot.pods[ObjectKey("ns", "p")]
+    await scene.cluster.api.patch(PODS, seen.key, {"metadata": {"labels": {"changed": "yes"}}})
+    assert await scene.turns(2) == ["p"]
