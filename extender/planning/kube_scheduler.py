@@ -19,7 +19,7 @@ from allocator import DeviceTaint, selector_matches
 from allocator.checks import taint_text, tolerates
 from extender.cluster.objects.extended_resources import MARKER
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import CORDON, NodeRequirements, Pod
+from extender.cluster.objects.pods import CORDON, GATE, NodeRequirements, Pod
 from extender.cluster.objects.unmodeled_conditions import REQUESTS, VOLUMES
 from extender.cluster.snapshot import Snapshot
 from extender.planning.neighbors import (
@@ -221,6 +221,11 @@ def no_attempt(pod: Pod, schedulers: Collection[str]) -> str:
             f"scheduling {'gate' if one else 'gates'} {names} {'keeps' if one else 'keep'} the pod from its scheduler"
         )
     return ""
+
+
+def at_gate(pod: Pod) -> str:
+    """What keeps a pod from its scheduler until it has its turn; empty: nothing does."""
+    return f"scheduling gate {GATE} keeps the pod from its scheduler until it has its turn" if pod.awaits_turn else ""
 
 
 def not_marked(pod: Pod) -> str:

@@ -155,7 +155,7 @@ class PendingPods(_Counted[PendingReason]):
         pod = snapshot.pods.get(key)
         if pod is None or state_of_pod(pod) is not PodState.PENDING:
             return None
-        if no_attempt(pod, self._schedulers):
+        if pod.gates or no_attempt(pod, self._schedulers):
             return PendingReason.NO_ATTEMPT
         latest = self._decision_log.latest(pod.uid)
         return PendingReason.NOT_ASKED if latest is None else latest.waits_for

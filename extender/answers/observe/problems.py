@@ -57,6 +57,7 @@ CAUSES: Final = (
     "two-masters",
     "gang",
     "quota",
+    "gate",
     "unmarked",
     "scheduler-settings",
 )

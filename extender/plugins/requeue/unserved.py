@@ -78,10 +78,10 @@ class ToldPods:
     def __init__(self) -> None:
         self._told = FairMemory[_Told](KEPT)
 
-    def line(self, pod: Pod, reasons: Iterable[str]) -> str:
-        """The line of a pod; empty if it has none, or if it was rejected for other reasons then."""
+    def line(self, pod: Pod, reasons: Iterable[str] | None) -> str:
+        """The line of a pod; empty if it has none, or if it was rejected for other reasons then (None: for any)."""
         found = self._told.get(pod.uid)
-        return found.line if found is not None and found.reasons == joined(reasons) else ""
+        return found.line if found is not None and (reasons is None or found.reasons == joined(reasons)) else ""
 
     def has(self, pod: Pod, reasons: str) -> bool:
         """Whether a pod was told for these reasons, or is being told."""
@@ -143,7 +143,7 @@ class Unserved(BackgroundTask):
         if reasons:
             self.rejected(pod, reasons)
         else:
-            self._waiting.pop(pod.uid)
+            self.forget(pod)
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""

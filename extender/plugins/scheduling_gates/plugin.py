@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from extender.cluster.objects.pods import GATE, Pod
+from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.plugin import Plugin
+from extender.planning.kube_scheduler import at_gate
 
 
 class SchedulingGatesPlugin(Plugin):
@@ -15,5 +16,5 @@ class SchedulingGatesPlugin(Plugin):
 
     def notes(self, pod: Pod, snapshot: Snapshot) -> Sequence[str]:
         """What keeps the pod from its scheduler."""
-        text = f"scheduling gate {GATE} keeps the pod from its scheduler until its namespace has its turn"
-        return (text,) if GATE in pod.gates else ()
+        text = at_gate(pod)
+        return (text,) if text else ()

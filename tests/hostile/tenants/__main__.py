@@ -54,6 +54,7 @@ class Plan:
         every: seconds between two pods of one ordinary tenant.
         life: seconds that a pod of an ordinary tenant runs.
         names: of the attacks.
+        gates: pods wait at a scheduling gate before kube-scheduler's queue.
         in_tree: kube-scheduler's own plugin serves instead of dra-extender, without quotas.
     """
 
@@ -63,6 +64,7 @@ class Plan:
     life: float
     names: Sequence[str]
     in_tree: bool
+    gates: bool
 
 
 def _plan() -> Plan:
@@ -74,8 +76,9 @@ def _plan() -> Plan:
     parser.add_argument("--life", type=float, default=1.0, help="seconds that a pod runs: 1")
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="these attacks")
     parser.add_argument("--in-tree", action="store_true", help="with kube-scheduler's own plugin, to compare")
+    parser.add_argument("--gates", action="store_true", help="pods wait at a scheduling gate, lifted in fair turns")
     args = parser.parse_args()
-    return Plan(args.calm, args.hostile, args.every, args.life, args.only, args.in_tree)
+    return Plan(args.calm, args.hostile, args.every, args.life, args.only, args.in_tree, args.gates)
 
 
 async def scenario(plan: Plan, plane: ControlPlane, client: Client) -> list[str]:
@@ -87,7 +90,7 @@ async def scenario(plan: Plan, plane: ControlPlane, client: Client) -> list[str]
     tenants = [Tenant(client, each, plan.every, plan.life, settling) for each in namespaces]
     async with AsyncExitStack() as stack:
         known = await stack.enter_async_context(controllers())
-        served = serving_alone(plane, client) if plan.in_tree else serving(plane, client, known)
+        served = serving_alone(plane, client) if plan.in_tree else serving(plane, client, known, gates=plan.gates)
         site = await stack.enter_async_context(served)
         tasks = [asyncio.create_task(each.follow()) for each in tenants]
         for each in tenants:

@@ -18,6 +18,7 @@ from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
 from tests.kit.controlplane.pair import SHIPPED_NAME
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.kit.controlplane.scheduling_gates import gates_in_force
 from tests.kit.controlplane.service import SERVE, SETTINGS, Extender, grant_rights, running_extender
 from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, namespace, priority_class, resource_slice
 from tests.kit.objects.parts import api_object
@@ -82,18 +83,30 @@ async def build(client: Client, ordinary: Sequence[str], hostile: Mapping[str, i
 
 
 @asynccontextmanager
-async def serving(plane: ControlPlane, client: Client, known: Controllers) -> AsyncIterator[Site]:
-    """The extender, which knows the hostile tenant's controllers, and its scheduler, with what we ship."""
+async def serving(
+    plane: ControlPlane, client: Client, known: Controllers, *, gates: bool = False
+) -> AsyncIterator[Site]:
+    """The extender, which knows the hostile tenant's controllers, and its scheduler, with what we ship.
+
+    Args:
+        plane: the control plane.
+        client: an administrator's.
+        known: the controllers.
+        gates: pods wait at a scheduling gate.
+    """
     await grant_rights(client)
     text = SHIPPED.read_text()
     settings = yaml.safe_load(SETTINGS.read_text())
     settings["controllers"] = known.settings()
+    settings["schedulingGates"]["enabled"] = gates
     file = Path(mkdtemp(prefix="extender-", dir=plane.folder)) / "extender.yaml"
     file.write_text(yaml.safe_dump(settings))
     async with AsyncExitStack() as stack:
         extender = await stack.enter_async_context(running_extender(plane, serve=(*SERVE[:-1], str(file))))
         config = localize(text, extender.url, plane.kubeconfig(SCHEDULER))
         process = await stack.enter_async_context(scheduler(plane, config, shipped_flags(text)))
+        if gates:
+            await stack.enter_async_context(gates_in_force(client))
         yield Site(client, extender, process)
 
 

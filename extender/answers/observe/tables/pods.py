@@ -15,6 +15,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decision_log import DecisionEntry
 from extender.framework.pod_and_claim_states import PodState, state_of_pod
 from extender.kube.api import ObjectKey
+from extender.planning.kube_scheduler import at_gate
 from extender.planning.pod_group_rules import Attempts
 from extender.tools.table import Item, Row, TableView, counted, duration, matches
 
@@ -24,7 +25,7 @@ CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"age": duration}
 _NOT_ASKED: Final = "no scheduler has asked this replica about the pod lately"
 
 
-def _no_line(_pod: Pod, _reasons: Iterable[str]) -> str:
+def _no_line(_pod: Pod, _reasons: Iterable[str] | None) -> str:
     return ""
 
 
@@ -39,17 +40,19 @@ class WaitingReasons:
     Attributes:
         latest: the latest decision about the pod with a uid; None if there is none.
         hindrance: why no scheduler of ours tries a pod; empty if one does (`Attempts.hindrance`).
-        line: what a pod was told when it was rejected for some reasons; empty: nothing.
+        line: what a pod was told when it was rejected for some reasons (None: for any); empty: nothing.
     """
 
     latest: Callable[[str], DecisionEntry | None]
     hindrance: Callable[[Pod], str] = _is_tried
-    line: Callable[[Pod, Iterable[str]], str] = _no_line
+    line: Callable[[Pod, Iterable[str] | None], str] = _no_line
 
     def reason(self, pod: Pod) -> str:
         """Why a pending pod waits."""
         if reason := self.hindrance(pod):
             return reason
+        if reason := at_gate(pod):
+            return self.line(pod, None) or reason
         found = self.latest(pod.uid)
         if found is None:
             return _NOT_ASKED

@@ -9,6 +9,7 @@ import pytest
 from httpx import AsyncClient
 
 from extender.answers.observe.tables.pods import WaitingReasons, pods
+from extender.cluster.objects.pods import GATE
 from extender.config.sources import load
 from extender.tools.table import duration, page
 from tests.kit.clusters import (
@@ -171,6 +172,8 @@ async def test_a_pod_keeps_its_reason_while_another_one_is_tried_again_and_again
             "no scheduler of ours is asked: schedulerName is default-scheduler; write dra-scheduler",
         ),
         ("default-scheduler", [], "no scheduler has asked this replica about the pod lately"),
+        ("default-scheduler", [GATE], f"scheduling gate {GATE} keeps the pod from its scheduler until it has its turn"),
+        ("default-scheduler", ["quota", GATE], "scheduling gate quota keeps the pod from its scheduler"),
     ],
 )
 async def test_pod_that_no_scheduler_of_ours_tries_says_so(

@@ -103,6 +103,13 @@ async def test_lifted_pods_that_their_scheduler_rejects_take_no_quota_from_those
     assert await scene.turns() == ["second"]
 
 
+async def test_of_refused_pods_and_a_good_one_the_good_one_alone_is_visible() -> None:
+    """An autoscaler simulates nodes for all pods that it sees."""
+    refused = of("poor", *crowd("refused", 5))
+    scene = Scene(*site(), quota(limited(devices=0), namespace="poor"), *refused, *waiting("good"))
+    assert await scene.turns(5) == ["good"]
+
+
 # --- shares ------------------------------------------------------------------------------------------------------
 
 
