@@ -12,7 +12,6 @@ work is timed beside each round, so that figures of a busy machine can be compar
 import argparse
 import asyncio
 import random
-import ssl
 import statistics
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -56,8 +55,6 @@ class Lines:
     def __init__(self, port: int, authority: Authority | None = None) -> None:
         self._port = port
         self._tls = trusting(authority) if authority else None
-        if self._tls is not None:  # from Python 3.13 on, they would have to have all extensions
-            self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         self._idle: list[Connection] = []
 
     async def send(self, sent: bytes) -> Any:  # noqa: ANN401  # JSON

@@ -29,6 +29,7 @@ from extender.autoscaler.simulated_cluster import World
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import AUTOSCALER_PREFIX
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.certificates import trusting
 from extender.kube.resources import PODS
 from extender.tools.faults import RefusedError
 from extender.tools.files import UnreadableError, read_bytes
@@ -445,7 +446,7 @@ class PeerConnection:
 
     def _made(self, pem: bytes) -> ssl.SSLContext:
         try:
-            context = ssl.create_default_context(cadata=pem.decode("ascii", errors="replace"))
+            context = trusting(pem=pem.decode("ascii", errors="replace"))
         except ssl.SSLError as error:
             raise PeerUnreachableError(f"{self.ca}: there is no certificate in PEM") from error
         context.minimum_version = ssl.TLSVersion.TLSv1_3

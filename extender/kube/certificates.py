@@ -22,6 +22,25 @@ _ENCRYPTED: Final = b"ENCRYPTED"
 """In the first line of a key (PKCS #8), or in the second (PKCS #1), if there is a passphrase."""
 
 
+def trusting(*, file: str | Path | None = None, pem: str | None = None) -> ssl.SSLContext:
+    """TLS of a client that trusts some authorities, or those of the system.
+
+    From Python 3.13 on, certificates must have extensions that those of many clusters lack, and that Go does not ask
+    for. They are accepted without, so that every Python, and kubectl, accept the same certificates.
+
+    Args:
+        file: of the authorities, in PEM.
+        pem: the authorities themselves.
+
+    Raises:
+        OSError: the file cannot be read.
+        ssl.SSLError: there is no certificate.
+    """
+    context = ssl.create_default_context(cafile=file, cadata=pem)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
 class HandshakeError(ssl.SSLError):
     """A handshake has failed.
 

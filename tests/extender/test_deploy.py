@@ -411,6 +411,14 @@ def test_the_image_installs_nothing_else() -> None:
     assert "--no-deps --no-index" in ours
 
 
+def test_claims_are_written_by_updates_alone() -> None:
+    """An update fails if somebody else has written since; a patch does not."""
+    rules = [rule for path in RIGHTS for each in documents(path) for rule in each.get("rules", ())]
+    claims = [rule for rule in rules if any(name.startswith("resourceclaims") for name in rule.get("resources", ()))]
+    assert claims
+    assert [rule for rule in claims if "patch" in rule["verbs"]] == []
+
+
 def test_the_base_image_is_named_by_its_digest() -> None:
     assert {*re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)} == {"${PYTHON_IMAGE}"}
     (image,) = re.findall(r"^ARG PYTHON_IMAGE=(.+)$", DOCKERFILE, re.MULTILINE)

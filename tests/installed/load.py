@@ -19,7 +19,7 @@ from tests.kit.waiting import pause
 WORKERS: Final = 4
 """Pods at a time: fewer than there are devices, also while a machine is drained."""
 
-PATIENCE: Final = 120.0
+PATIENCE: Final = 300.0
 _RUN_SECONDS: Final = 1.0
 
 

@@ -21,6 +21,14 @@ LEASE: Final = ObjectKey(NAMESPACE, "dra-scheduler")
 _OPERATIONS_PORT: Final = 8889
 _SCRAPE_SECONDS: Final = 2.0
 _SAMPLE: Final = re.compile(r"^(dra_extender_\w+(?:\{[^}]*\})?) ([0-9.e+-]+)$", re.MULTILINE)
+_EXPECTED: Final = (
+    # The machine has no time.
+    "deadline|out of time|timeout|timed out",
+    # A scheduler that ends makes a bind without a node for the pod that it is at. The next one to lead takes the pod.
+    "Node: empty",
+    # Another pod was bound between this one's filter and its bind.
+    "no free device",
+)
 _LINE: Final = re.compile(r"^\S+ (?:stdout|stderr) [FP] ?")
 
 
@@ -95,9 +103,12 @@ def errors_of_schedulers() -> Counter[str]:
 
 
 def refusals() -> list[str]:
-    """Calls of schedulers that were not served, as the schedulers tell it, but for those that ran out of time."""
+    """Calls of schedulers that were not served, as the schedulers tell it.
+
+    The scheduler tries each such pod again, and some are as they should be (`_EXPECTED`).
+    """
     told = (line for line in lines_of("kube-scheduler") if "Error scheduling pod" in line)
-    return [line for line in told if not re.search("deadline|out of time|timeout|timed out", line, re.IGNORECASE)]
+    return [line for line in told if not re.search("|".join(_EXPECTED), line)]
 
 
 def _without_names(text: str) -> str:
@@ -105,10 +116,9 @@ def _without_names(text: str) -> str:
 
 
 def ready(pods: Sequence[RawObject]) -> list[str]:
-    """The names of those that are ready and stay."""
+    """The names of those that are ready."""
     return [
         each["metadata"]["name"]
         for each in pods
-        if not each["metadata"].get("deletionTimestamp")
-        and any(c["type"] == "Ready" and c["status"] == "True" for c in each.get("status", {}).get("conditions", ()))
+        if any(c["type"] == "Ready" and c["status"] == "True" for c in each.get("status", {}).get("conditions", ()))
     ]

@@ -54,7 +54,7 @@ ACCOUNTS: Final = Resource("ServiceAccount", "serviceaccounts", "", ("v1",), nam
 MACHINE_SECONDS: Final = 300.0
 """For the start of a machine: each reads images of 300 MB."""
 
-ROLLOUT_SECONDS: Final = 180.0
+ROLLOUT_SECONDS: Final = 600.0
 
 _POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -110,9 +110,13 @@ class Site:
         await self.client.wait_for(DEPLOYMENTS, key, is_done, within=ROLLOUT_SECONDS)
 
     async def replicas(self) -> list[RawObject]:
-        """The pods of dra-extender that have not ended."""
-        found = (await self.client.list(PODS, NAMESPACE)).items
-        return [each for each in found if each["metadata"].get("labels", {}).get(LABEL) == "dra-extender"]
+        """The pods of dra-extender that are not ending."""
+        return [
+            each
+            for each in (await self.client.list(PODS, NAMESPACE)).items
+            if each["metadata"].get("labels", {}).get(LABEL) == "dra-extender"
+            and not each["metadata"].get("deletionTimestamp")
+        ]
 
     async def _helm(self, *command: str, values: dict[str, Any] | None = None) -> None:
         status, text, messages = await asyncio.to_thread(
@@ -143,10 +147,10 @@ async def running_site(binaries: NodeBinaries, helm: Path, folder: Path) -> Asyn
     policy = folder / "audit-policy.yaml"
     policy.write_text(yaml.safe_dump(_POLICY))
     # Whoever serves TLS beside the API server reads from it whom to trust, and complains if it trusts nobody.
-    clients = folder / "clients.crt"
-    clients.write_bytes(Authority("clients").pem)
+    for name in ("client", "requestheader-client"):
+        (folder / f"{name}.crt").write_bytes(Authority(name).pem)
     async with AsyncExitStack() as stack:
-        started = control_plane(binaries.control_plane, folder, LOGS_INSIDE, _options(policy, clients))
+        started = control_plane(binaries.control_plane, folder, LOGS_INSIDE, _options(policy, folder))
         plane = await asyncio.to_thread(stack.enter_context, started)
         client = await stack.enter_async_context(connect(plane.access()))
         files = [image_file(IMAGES, each) for each in (REPOSITORY, SCHEDULER)]
@@ -159,7 +163,7 @@ async def running_site(binaries: NodeBinaries, helm: Path, folder: Path) -> Asyn
         yield Site(plane, client, helm, machines)
 
 
-def _options(policy: Path, clients: Path) -> Options:
+def _options(policy: Path, folder: Path) -> Options:
     return Options(
         server_flags=(
             "--authorization-mode=Node",
@@ -167,7 +171,7 @@ def _options(policy: Path, clients: Path) -> Options:
             "--kubelet-preferred-address-types=InternalIP",
             f"--audit-policy-file={policy}",
             f"--audit-log-path={AUDIT}",
-            f"--client-ca-file={clients}",
+            *(f"--{name}-ca-file={folder / name}.crt" for name in ("client", "requestheader-client")),
         ),
         # All that run by default.
         more_controllers=("*",),

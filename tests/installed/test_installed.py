@@ -189,7 +189,7 @@ async def test_nothing_is_lost_and_nothing_was_refused(
     await wait_settled(site.client, WORKLOAD, within=60)
     figures["pods in all"] = f"{len(load.fates)}; taken by the drain: {sum(each.taken for each in load.fates.values())}"
     calls, errors = (monitor.total(f"verb_duration_seconds_count.*{code}") for code in ("", 'code="error"'))
-    figures["calls of schedulers"] = f"{calls:.0f}, of which {errors:.0f} ran out of time"
+    figures["calls of schedulers"] = f"{calls:.0f}, of which {errors:.0f} failed"
     figures["warnings of dra-extender"] = counted(warnings_of_extenders())
     figures["errors of kube-scheduler"] = counted(errors_of_schedulers())
     assert load.lost() == []

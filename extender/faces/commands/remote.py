@@ -11,7 +11,7 @@ import httpx
 import typer
 
 from extender.faces.commands.options import OptionGroup, parse_path
-from extender.kube.certificates import Subject, TlsProblem, tls_problem
+from extender.kube.certificates import Subject, TlsProblem, tls_problem, trusting
 from extender.tools.files import UnreadableError, read_text
 from extender.tools.user_error import UserError
 
@@ -152,7 +152,7 @@ def _context(ca: Path) -> ssl.SSLContext:
     option = f"--cacert {ca}"
     _check_readable(option, ca)
     try:
-        return ssl.create_default_context(cafile=ca)
+        return trusting(file=ca)
     except (ssl.SSLError, OSError) as error:
         raise RemoteError(f"{option}: there is no certificate in PEM") from error
 

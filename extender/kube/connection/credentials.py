@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from extender.kube.api import ConnectError
+from extender.kube.certificates import trusting
 from extender.kube.connection.credential_plugin import CredentialPlugin, PluginError
 from extender.kube.connection.kubeconfig import ChosenContext, choose
 from extender.tools.files import UnreadableError, read_bytes
@@ -280,11 +281,9 @@ def _reason(error: Exception) -> str:
 
 def _tls(configuration: Configuration) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cadata=_pem(configuration.authority) or None)
+        context = trusting(pem=_pem(configuration.authority) or None)
     except OSError as error:
         raise _no_authority(error) from error
-    # Clusters' own certificates may lack extensions that newer Pythons require and kubectl does not.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.is_verified:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

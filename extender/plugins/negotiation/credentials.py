@@ -8,7 +8,7 @@ from typing import TypeAlias
 import structlog
 
 from extender.config.settings import ControllerSettings
-from extender.kube.certificates import Subject, TlsProblem, file_problem, tls_problem
+from extender.kube.certificates import Subject, TlsProblem, file_problem, tls_problem, trusting
 from extender.plugins.negotiation.protocol import ControllerAwayError
 from extender.tools.files import UnreadableError, read_bytes
 
@@ -94,7 +94,7 @@ class ControllerCredentials:
     def _read(self) -> ssl.SSLContext:
         settings = self._settings
         try:
-            context = ssl.create_default_context(cafile=settings.ca or None)
+            context = trusting(file=settings.ca or None)
         except OSError as error:  # an SSLError is one, too
             raise _FileError(f"ca {settings.ca}: {file_problem(error)}") from error
         if settings.certificate:

@@ -325,9 +325,9 @@ async def test_tls_is_made_once_until_the_authorities_change(tmp_path: Path, mon
     made: list[str] = []
     create = ssl.create_default_context
 
-    def counted(*, cadata: str) -> ssl.SSLContext:
+    def counted(*, cafile: Path | None, cadata: str) -> ssl.SSLContext:
         made.append(cadata)
-        return create(cadata=cadata)
+        return create(cafile=cafile, cadata=cadata)
 
     monkeypatch.setattr(ssl, "create_default_context", counted)
     old, new = Authority("old"), Authority("new")

@@ -36,6 +36,7 @@ PYTHON: Final = "python3.13"
 _PATH: Final = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LEFT_OUT: Final = ("test", "idlelib", "turtledemo", "tkinter", "config-*", "*.a", "__pycache__", "site-packages")
 _TESTS_OF_PYTHON: Final = ("_test*", "_ctypes_test*", "_tkinter*", "_curses*", "readline*", "_xx*", "xx*")
+_PACKAGES: Final = Path.home() / ".cache/pip"
 _DEVICES: Final = ("null", "random", "urandom", "zero")
 _UNSHARED: Final = ("unshare", "--mount", "--propagation", "private", "--")
 
@@ -150,6 +151,12 @@ def _root(folder: Path, base: Path, *, machine: bool) -> _Built:
     for name in _DEVICES:
         (root / "dev" / name).touch()
         _mount("--bind", f"/dev/{name}", str(root / "dev" / name))
+    if machine:
+        # What has been fetched once is not fetched again.
+        inside = root / _PACKAGES.relative_to("/")
+        for each in (_PACKAGES, inside):
+            each.mkdir(parents=True, exist_ok=True)
+        _mount("--bind", str(_PACKAGES), str(inside))
     return _Built(root, written)
 
 
@@ -172,7 +179,6 @@ def _run(step: Run, built: _Built, stage: Stage) -> None:
     # Where packages come from is up to the machine, as it is up to the configuration of a build elsewhere.
     of_machine = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     environment = {**of_machine, "PATH": _PATH, **stage.environment}
-    # What this machine has fetched before is not fetched again.
     script = step.script.replace("--no-cache-dir ", "")
     inside = step.command or ("/bin/sh", "-c", f"cd {built.workdir} && {script}")
     command = ("chroot", str(built.root), *inside)
