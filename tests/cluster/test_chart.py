@@ -100,6 +100,7 @@ def test_the_name_of_the_release_changes_nothing(helm: Path) -> None:
     assert "any-name" not in orjson.dumps(chart(helm, ALL)).decode()
 
 
+@pytest.mark.every_version
 async def test_it_is_installed_upgraded_rolled_back_and_uninstalled(
     client: Client, plane: ControlPlane, helm: Path, namespace: str
 ) -> None:

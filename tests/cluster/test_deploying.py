@@ -89,6 +89,7 @@ def rendered(renderer: Path, helm: Path, what: Path) -> list[RawObject]:
     ],
     ids=["chart", "kustomization", "api", "expander", "without features", "only scheduler", "node part", "mock driver"],
 )
+@pytest.mark.every_version
 async def test_an_api_server_takes_every_object(
     client: Client, renderer: Path, helm: Path, what: Path, kinds: set[str]
 ) -> None:
@@ -262,7 +263,8 @@ async def test_what_the_image_installs_serves(tmp_path: Path) -> None:
 
 
 def install(dockerfile: str, source: Path, home: Path) -> None:
-    """The Dockerfile's steps, in folders of a test; its base image and its user are not here."""
+    """The steps of the Dockerfile's first stage, in folders of a test; its base image and its user are not here."""
+    dockerfile = dockerfile[: dockerfile.rindex("FROM ")]
     source.mkdir()
     for line in re.findall(r"^COPY (?!--from)(.+)$", dockerfile, re.MULTILINE):
         *names, target = line.split()

@@ -51,9 +51,9 @@ class Policies:
         except ApiError as error:
             return error.message
 
-    async def until(self, words: str) -> None:
-        """An API server takes a moment to hear of policies and labels."""
-        asking = pod(self._namespace, "asking", claims=[by_name("any")], scheduler=DEFAULT)
+    async def until(self, words: str, *, names: str = DEFAULT) -> None:
+        """An API server takes a moment to hear of policies and labels, and of one policy after the other."""
+        asking = pod(self._namespace, "asking", claims=[by_name("any")], scheduler=names)
         await wait_for_answer(
             lambda: self.scheduler_of(asking), lambda found: words in found, f"a pod with a claim: {words}", within=30.0
         )
@@ -77,8 +77,7 @@ async def test_a_namespace_moves_over_and_back_by_a_label(moving: Policies, name
     await moving.until(OURS)
     plain = pod(namespace, "plain", scheduler=DEFAULT)
     assert await moving.scheduler_of(plain) == DEFAULT
-    elsewhere = pod(namespace, "other", claims=[by_name("any")], scheduler="volcano")
-    assert "spec.schedulerName is not dra-scheduler" in await moving.scheduler_of(elsewhere)
+    await moving.until("spec.schedulerName is not dra-scheduler", names="volcano")
     await moving.move(None)
     await moving.until(DEFAULT)
 

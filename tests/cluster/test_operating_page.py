@@ -29,6 +29,8 @@ from tests.kit.objects.manifests import namespace as a_namespace
 from tests.kit.places import ROOT
 from tests.kit.waiting import wait_for_answer
 
+pytestmark = pytest.mark.every_version
+
 PAGE = Page.read(ROOT / "docs" / "how-to" / "operate.md")
 OURS = "dra-scheduler"
 TEAM = "team-a"
