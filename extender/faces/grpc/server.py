@@ -34,7 +34,7 @@ from extender.kube.certificates import CertificateError, CertificateFiles, Certi
 from extender.tools.fairness.decoding_turns import Steps, at_once
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget, Room, Source
-from extender.tools.offload import frameless, waited_for
+from extender.tools.offload import frameless, in_thread, waited_for
 
 
 def certificates_of(settings: GrpcSettings) -> Certificates | None:
@@ -83,6 +83,8 @@ def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
 
 
 logger = structlog.get_logger()
+
+_in_thread = frameless(waited_for(in_thread), WireError, InvalidObjectError)
 
 VERB: Final = "best_options"
 """What metrics call it."""
@@ -178,12 +180,12 @@ class _BestOptions:
         return reply
 
     async def _answer(self, request: bytes, began: float, seconds: float | None) -> bytes:
-        off_loop = frameless(self.autoscaler.off_loop, WireError, InvalidObjectError)
         steps = decode_options(request)
         if len(request) <= SHORT_BYTES:
+            off_loop = frameless(self.autoscaler.off_loop, WireError, InvalidObjectError)
             args = await off_loop(partial(at_once, steps))
-        else:
-            args = await self.budget.decoding.in_slices(Source.GRPC.label, steps, off_loop)
+        else:  # not where searches run: in its turn, a slice must not wait for a thread until a search has ended
+            args = await self.budget.decoding.in_slices(Source.GRPC.label, steps, _in_thread)
         limit = self.autoscaler.deadline_seconds if seconds is None else seconds
         found = await best_options(self.autoscaler, args, limit - (self.clock() - began))
         logger.info(

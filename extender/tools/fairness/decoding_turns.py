@@ -19,7 +19,7 @@ from extender.tools.offload import Offload
 _T = TypeVar("_T")
 
 SLICE_SECONDS: Final = 0.005
-"""Of work in small steps, so much is done in one turn."""
+"""Of work in small steps, so much is done in one turn, in seconds of a processor."""
 
 Steps: TypeAlias = Generator[None, None, _T]
 """Work in small steps, of less than a millisecond each; it returns what it makes."""
@@ -58,10 +58,14 @@ class DecodingTurns:
 
     Args:
         clock: measures durations, in seconds.
+        worked: the processor time of the current thread, in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, worked: Callable[[], float] = time.thread_time
+    ) -> None:
         self._clock = clock
+        self._worked = worked
         self._turns = Turns(clock)
         self._is_taken = False
         self._waiting: list[_Waiter] = []
@@ -89,16 +93,19 @@ class DecodingTurns:
             self._end(pause(took))
 
     async def in_slices(self, source: str, steps: Steps[_T], off_loop: Offload) -> _T:
-        """What work in steps makes; each slice of it has a turn, and runs off the loop."""
+        """What work in steps makes; each slice of it has a turn, and runs off the loop.
+
+        On a busy machine a slice may take long without working, and the pause after it does not count that.
+        """
         while True:
-            async with self.turn(source):
+            async with self.turn(source, partial(min, SLICE_SECONDS)):
                 done = await off_loop(partial(self._slice, steps))
             if done is not None:
                 return done.value
 
     def _slice(self, steps: Steps[_T]) -> _Done[_T] | None:
-        until = self._clock() + SLICE_SECONDS
-        while self._clock() < until:
+        until = self._worked() + SLICE_SECONDS
+        while self._worked() < until:
             try:
                 next(steps)
             except StopIteration as end:

@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeVar
 
 import pytest
+from grpc import RpcError
 
 from extender.faces.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, Bodies
 from extender.kube.resources import CLAIMS
@@ -22,6 +25,7 @@ from tests.kit.servers.transport import FakeApi
 
 LONG = " " * 100_000
 ENOUGH = 20.0
+T = TypeVar("T")
 
 
 async def a_body_of_a_scheduler(budget: Budget) -> None:
@@ -74,6 +78,16 @@ async def test_long_inputs_of_every_source_wait_for_one_that_is_decoded(
                 await asyncio.sleep(0)
             assert not sending.done()
         await sending
+
+
+async def test_a_long_message_is_decoded_while_searches_have_all_of_their_threads() -> None:
+    async def busy(work: Callable[[], T]) -> T:
+        raise AssertionError(f"{work} would wait for searches")
+
+    budget, node = Budget(), {"metadata": {"name": "n", "annotations": {"a": LONG}}}
+    async with serving(replace(autoscaler(), off_loop=busy), budget=budget) as address:
+        with pytest.raises(RpcError, match="no node of node group"):
+            await call(address, request({"big": (1, [])}, {"other": node}))
 
 
 async def test_short_inputs_wait_for_none_that_is_long() -> None:

@@ -89,9 +89,8 @@ async def test_a_turn_that_comes_to_somebody_who_has_just_left_goes_to_the_next(
 
 @in_virtual_time
 async def test_work_in_steps_has_its_turn_again_and_again_with_others_between() -> None:
-    now = asyncio.get_running_loop().time
     passed = 0.0
-    turns, order = DecodingTurns(lambda: now() + passed), list[str]()
+    turns, order = DecodingTurns(worked=lambda: passed), list[str]()
 
     def steps() -> Steps[str]:
         nonlocal passed
