@@ -1,5 +1,7 @@
 """Why a pod is not bound."""
 
+from typing import Final
+
 from allocator.tools import printable
 
 
@@ -17,6 +19,10 @@ class BindError(Exception):
 
 class ControllerRefusesError(BindError):
     """A controller does not allocate. Claims were changed for the try, or counted as allocated, and that is undone."""
+
+
+class ResourceQuotaRefusesError(BindError):
+    """A ResourceQuota does not let a claim of the pod be made."""
 
 
 class GivenBackError(BindError):
@@ -41,3 +47,7 @@ class PluginRefusesError(GivenBackError):
 
 class LapsedError(GivenBackError):
     """A device did not get ready."""
+
+
+REFUSALS: Final = (ControllerRefusesError, PluginRefusesError, ResourceQuotaRefusesError)
+"""Errors after which the next try ends in the same way, as things stand."""

@@ -17,7 +17,8 @@ def fits(moment: Moment, pod: RawObject, names: Iterable[str], settings: Setting
     """Whether a pod that belongs to no gang finds a node without evictions.
 
     A process holds devices for the pods that it has woken for them, and no object says so. Each of these pods may take
-    a node, if it goes first; and what it takes of a pool that several nodes reach, it takes from all of them.
+    a node from a pod that is not more important; and what it takes of a pool that several nodes reach, it takes from
+    all of them.
 
     Args:
         moment: what there is.
@@ -42,6 +43,7 @@ def fits(moment: Moment, pod: RawObject, names: Iterable[str], settings: Setting
         passed = sum(is_feasible(wanted, each, world, solver) for each in nodes)
     except (AllocatorError, TimeoutError):
         return False
-    others = [snapshot.pod(each["metadata"]["uid"]) for each in woken(moment)]
-    first = sum(each is not None and each.order < wanted.order for each in others)
+    told = [snapshot.pod(each["metadata"]["uid"]) for each in woken(moment)]
+    others = [each for each in told if each is not None and each.uid != wanted.uid]
+    first = sum(each.priority >= wanted.priority for each in others)
     return passed > first and not (first and snapshot.inventory.roaming)

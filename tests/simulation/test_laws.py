@@ -128,13 +128,19 @@ async def test_nobody_is_evicted_for_a_pod_that_its_quota_keeps_from_running(mos
 
 def test_a_pod_does_not_fit_where_a_device_is_held_for_a_pod_that_was_woken_for_it() -> None:
     told = [{"type": DEVICES_CHANGED, "status": "True", "message": "there may be devices now"}]
-    there = [node("n"), local_slice("n", 1), device_class(), *wanting("first", priority=10), *wanting("waits")]
+    there = [
+        node("n"),
+        local_slice("n", 1),
+        device_class(),
+        *wanting("woken", priority=5),
+        *wanting("waits", priority=5),
+    ]
     objects: dict[str, dict[ObjectKey, Any]] = {kind: {} for kind in RESOURCES}
     for each in there:
         objects[each["kind"]][key_of(each)] = each
     waits = objects[PODS.kind][_key("waits")]
     assert fits(Moment(0.0, objects), waits, ["n"], Settings(), lambda: 0.0)
-    objects[PODS.kind][_key("first")]["status"]["conditions"] = told
+    objects[PODS.kind][_key("woken")]["status"]["conditions"] = told
     assert not fits(Moment(0.0, objects), waits, ["n"], Settings(), lambda: 0.0)
 
 

@@ -34,6 +34,7 @@ from extender.framework.bind_errors import (
     GivenBackError,
     LapsedError,
     PluginRefusesError,
+    ResourceQuotaRefusesError,
 )
 from extender.framework.claim_arrival import arrived, check_not_fenced
 from extender.framework.decisions.solver import Solver
@@ -159,6 +160,8 @@ class Binder:
             await self._bind(key, uid, node, seen, until)
         except BindError as error:
             return error
+        except OverQuotaError as error:
+            return ResourceQuotaRefusesError(str(error))
         except (WriteRefusedError, OutcomeUnknownError) as error:
             return BindError(str(error))
         return None

@@ -195,6 +195,9 @@ class Gangs(BackgroundTask):
         self._is_binding = is_binding
         self._metrics = metrics
         self._seen = state.snapshot
+        self._hopeless: tuple[Snapshot | None, set[Hashable]] = None, set()
+        """The cluster of the last plans, and the kinds of gangs (`GangPlans.kind`) that find no place in it."""
+
         self._watches: dict[GangKey, Watch] = {}
         self._rejected = RejectedMembers(self._clock, KEPT_SECONDS)
         self._plans = GangPlans(state, decider, self._rejected, self._written, off_loop)
@@ -235,6 +238,7 @@ class Gangs(BackgroundTask):
         """Something has changed that no snapshot tells: the gang of a pod may fit now."""
         if pod.gang_key is not None and pod.gang_key in self._watches:
             self._watches[pod.gang_key].is_due = True
+            self._hopeless = None, set()
 
     async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
         """The scheduler of a member would evict others. The gang is planned at once if it is complete.
@@ -415,7 +419,7 @@ class Gangs(BackgroundTask):
 
         Of one namespace, or of namespaces in credit, those go first that earlier turns did not get to.
         """
-        hopeless, now = set[Hashable](), self._clock()
+        hopeless, now = self._hopeless_here(), self._clock()
         until = now + PLANNING_SECONDS
         due = sorted(gangs, key=lambda each: self._watch(each.key).overdue)
         for gang in self._turns.ordered(due, lambda each: each.key.namespace):
@@ -432,6 +436,16 @@ class Gangs(BackgroundTask):
             with self._turns.of(gang.key.namespace):
                 await asyncio.wait([plan], timeout=None if is_brief else until - now)
             now = self._clock()
+
+    def _hopeless_here(self) -> set[Hashable]:
+        """The kinds of gangs that find no place in this very cluster: they are not looked for again until it changes.
+
+        What is written for gangs, and not shown yet, is no part of the snapshot.
+        """
+        snapshot = None if any(watch.writing for watch in self._watches.values()) else self._state.snapshot
+        if snapshot is None or self._hopeless[0] is not snapshot:
+            self._hopeless = snapshot, set()
+        return self._hopeless[1]
 
     def _waits(self, gang: Gang) -> bool:
         """Whether a more important gang is planned that others have overtaken before: it gets its devices first."""

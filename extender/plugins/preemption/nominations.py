@@ -20,7 +20,7 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.pods import Nominator
-from extender.framework.bind_errors import BindError, ControllerRefusesError, PluginRefusesError
+from extender.framework.bind_errors import REFUSALS, BindError
 from extender.framework.decisions.solver import Solver
 from extender.framework.held_devices import are_leaving
 from extender.framework.task import BackgroundTask
@@ -156,7 +156,7 @@ class Nominations:
         if nomination is None or nomination.keeping.node != node:
             return
         nomination.failed = self._solver.clock()
-        if isinstance(error, ControllerRefusesError | PluginRefusesError):
+        if isinstance(error, REFUSALS):
             nomination.refusals += 1
             nomination.cause = error.why
 

@@ -14,7 +14,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
-from extender.framework.bind_errors import BindError, ControllerRefusesError, PluginRefusesError
+from extender.framework.bind_errors import REFUSALS, BindError
 from extender.framework.decisions.solver import Solver
 from extender.framework.task import BackgroundTask
 from extender.framework.victims import Victims
@@ -118,7 +118,7 @@ class SchedulerEvictions(BackgroundTask):
     def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """Refusals are counted."""
         made = self._made.get(uid)
-        if made is not None and made.node == node and isinstance(error, ControllerRefusesError | PluginRefusesError):
+        if made is not None and made.node == node and isinstance(error, REFUSALS):
             made.refusals += 1
             made.cause = error.why
 

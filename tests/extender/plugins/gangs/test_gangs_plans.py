@@ -1,6 +1,8 @@
 """Plans of gangs: which pods count as alike, and what a plan costs."""
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -89,3 +91,28 @@ async def test_a_gang_whose_pods_share_a_claim_is_not_like_one_whose_pods_have_t
         scene.filter(name)
     await scene.turns(1)
     assert [scene.known(name).kept.node for name in ("x0", "x1", "y0", "y1")] == ["", "", "a", "a"]
+
+
+async def test_a_gang_that_found_no_place_is_looked_for_again_only_after_a_change_or_on_other_nodes() -> None:
+    scene, plans = Scene(*nodes("abc"), *members("x", 4), *members("y", 1)), 0
+
+    async def count(work: Callable[[], Any]) -> Any:
+        nonlocal plans
+        plans += 1
+        return work()
+
+    async def made(names: str = "abc") -> int:
+        """How many plans are made once schedulers have tried the gang again."""
+        before = plans
+        for name in ("x0", "x1", "x2", "x3"):
+            scene.filter(name, names=names)
+        await scene.turns()
+        return plans - before
+
+    scene.off_loop = count
+    scene.start()
+    assert [await made(), await made(), await made("ab"), await made("ab")] == [1, 0, 1, 0]
+    scene.task.judge_anew(scene.known("x0"))
+    assert await made("ab") == 1
+    await scene.end("y0")
+    assert await made("ab") == 1

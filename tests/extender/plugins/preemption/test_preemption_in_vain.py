@@ -1,6 +1,8 @@
 """Evictions in vain: when they count, how long a pod waits after them, and the caps of evictions."""
 
-from extender.framework.bind_errors import BindError, ControllerRefusesError
+import pytest
+
+from extender.framework.bind_errors import BindError, ControllerRefusesError, ResourceQuotaRefusesError
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
 from extender.plugins.preemption.eviction_limits import LONGEST_PAUSE_SECONDS, MOST_REFUSALS, EvictionCaps
@@ -56,6 +58,20 @@ async def test_what_is_kept_outlasts_a_bind_that_fails_until_the_next_try() -> N
     assert scene.known("p").kept.node == "a"
     scene.now += 2
     await scene.task.tick()
+    assert scene.known("p").kept.node == ""
+
+
+@pytest.mark.parametrize("error", [REFUSES, ResourceQuotaRefusesError("claim ns/p-c is not made: exceeded quota")])
+async def test_nothing_is_kept_any_more_for_a_pod_whose_binds_are_refused_again_and_again(error: BindError) -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+    await scene.turns()
+    await scene.terminate()
+    for _ in range(MOST_REFUSALS):
+        assert scene.known("p").kept.node == "a"
+        scene.task.on_bind_failed("uid-p", "a", error)
+        await scene.task.tick()
+        scene.now += RETRY_SECONDS / 2
     assert scene.known("p").kept.node == ""
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.writes.events import Note
+from extender.framework.bind_errors import REFUSALS
 from extender.framework.over_quota_nodes import OVER_QUOTA
 from extender.framework.pods.extended_resources.requests import is_ours
 from extender.framework.victims import Victims
@@ -291,6 +292,12 @@ class TestQuota:
         assert scene.filter() == {"n": OVER_QUOTA.in_words(), "m": "", "o": ""}
         assert scene.filter(nodes=["n"]) == {"n": ""}, "no other node suits"
         assert not scene.filter("q")["n"], "another pod"
+
+    def test_such_a_bind_is_refused_so_that_nothing_is_kept_for_the_pod_for_long(self) -> None:
+        scene = Scene(pod_for())
+        scene.transport.script(CREATE, Fault(refused=ApiError(403, "Forbidden", "p is forbidden: exceeded quota: gpu")))
+        with pytest.raises(REFUSALS):
+            virtualtime.run(scene.binder.bind(ObjectKey("ns", "p"), "uid-p", "n"))
 
     def test_a_special_claim_that_quota_refuses_leaves_nothing_behind_and_tells_an_event(self) -> None:
         scene = Scene(claim("a"), pod_for("1", "a"))
