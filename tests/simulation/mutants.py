@@ -32,9 +32,11 @@ from extender.plugins.quota.plugin import QuotaPlugin
 from extender.plugins.requeue.requeue import Requeue
 from extender.plugins.requeue.rescan import Rescan
 from tests.simulation.history import play
-from tests.simulation.plan import RELIST, Plan, plan_of
+from tests.simulation.plan import CRASH, RELIST, RESTART, Plan, plan_of
 
 _REPLICAS: Final = "several replicas"
+_ALONE: Final = "one replica"
+_SOLE: Final = "one process from start to end"
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -121,6 +123,7 @@ MUTANTS: Final[Mapping[str, tuple[tuple[Any, str, object], ...]]] = {
 """By what is wrong: what is replaced, and by what."""
 
 NEEDED: Final[Mapping[str, frozenset[str]]] = {
+    "assumed allocations are not held": frozenset({_SOLE}),
     "an expired watch is not listed again": frozenset({RELIST}),
     "other replicas' allocations are not compared": frozenset({_REPLICAS}),
     "orphans are not collected": frozenset({"extended resources"}),
@@ -133,7 +136,7 @@ NEEDED: Final[Mapping[str, frozenset[str]]] = {
     "evictions have no caps": frozenset({"preemption"}),
     "victims are not looked at again": frozenset({"preemption"}),
     "a victim may be as important": frozenset({"preemption"}),
-    "what is kept is given to others": frozenset({"preemption"}),
+    "what is kept is given to others": frozenset({"preemption", _ALONE}),
 }
 """What a history has to have, so that a mistake makes a difference. Others are not played."""
 
@@ -158,8 +161,11 @@ def found_by(name: str, seeds: Sequence[int], jobs: int) -> int | None:
 
 
 def _parts(plan: Plan) -> frozenset[str]:
-    """What a history has: capabilities, faults, and perhaps several replicas."""
-    return plan.has | plan.faults | ({_REPLICAS} if plan.replicas > 1 else set())
+    """What a history has: capabilities, faults, and how many replicas and processes."""
+    if plan.replicas > 1:
+        return plan.has | plan.faults | {_REPLICAS}
+    sole = set() if plan.faults & {CRASH, RESTART} else {_SOLE}
+    return plan.has | plan.faults | {_ALONE} | sole
 
 
 def _is_broken(name: str, seed: int) -> bool:
