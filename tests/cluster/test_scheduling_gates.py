@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from itertools import count
 from typing import Final
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from extender.cluster.objects.pods import GATE, GROUP, GROUP_SIZE
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import DEVICE_QUOTAS, PODS, TEMPLATES
+from extender.planning.kube_scheduler import DEFAULT_SCHEDULER
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.client import Client, connect
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.definitions import DEVICE_QUOTA, defined
+from tests.kit.controlplane.only_scheduler import policies_in_force
 from tests.kit.controlplane.pair import Pair, pair
 from tests.kit.controlplane.scenario import bound, by_template, event
 from tests.kit.controlplane.scheduling_gates import SERVE_GATED, gates, gates_in_force, is_gated
@@ -76,10 +79,11 @@ class TestPolicies:
         made = await client.create(PODS, gated_pod(namespace, "p"))
         key = ObjectKey(namespace, made["metadata"]["name"])
         async with connect(plane.access(EXTENDER)) as extender:
+            numbers = count()
 
             async def labeled() -> str:
                 try:
-                    return str(await extender.patch(PODS, key, {"metadata": {"labels": {"a": "b"}}}))
+                    return str(await extender.patch(PODS, key, {"metadata": {"labels": {"a": f"b{next(numbers)}"}}}))
                 except ApiError as error:
                     return str(error)
 
@@ -90,6 +94,15 @@ class TestPolicies:
                 await extender.patch(PODS, key, image)
             lifted = await extender.patch(PODS, key, {"spec": {"schedulingGates": None}})
         assert gates(lifted) == []
+
+
+async def test_a_pod_that_another_policy_gives_to_our_scheduler_gets_the_gate(client: Client, namespace: str) -> None:
+    async with policies_in_force(client), gates_in_force(client):
+        made = await client.try_to_create(
+            PODS, pod(namespace, "p", claims=[by_template("gpu")], scheduler=DEFAULT_SCHEDULER)
+        )
+    assert made["spec"]["schedulerName"] == "dra-scheduler"
+    assert gates(made) == [GATE]
 
 
 @pytest.mark.usefixtures("gated")
