@@ -296,7 +296,13 @@ def make_overview(
     """What people and metrics see of a service; ``finds`` makes what looks for problems."""
     features, schedulers = decider.solver.features, settings.scheduling.scheduler_names
     kept = settings.server.decisions
-    decision_log = DecisionLog(kept, now=around.now, clock=time.perf_counter, new_id=lambda: secrets.token_hex(4))
+    decision_log = DecisionLog(
+        kept,
+        now=around.now,
+        clock=time.perf_counter,
+        new_id=lambda: secrets.token_hex(4),
+        has_pod=lambda uid: uid in state.snapshot.pod_keys,
+    )
     states = DeviceStates(features)
     problems = Problems(finds(states), decider.solver, decision_log, around.now)
     return Overview(

@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import islice
 from operator import itemgetter
 from typing import Final
 
@@ -34,6 +35,13 @@ MOST_CHANGES: Final = 20_000
 
 _MOST_WEIGHT: Final = 20_000_000
 """The most weight of the latest answers about pods together, in characters."""
+
+_ARRIVES_WITHIN: Final = timedelta(minutes=1)
+"""The watch shows a new pod sooner than this, so a pod that it does not have then is gone."""
+
+_LOOKED_AT_EACH_TIME: Final = 2
+"""With each answer that leaves a pod waiting, two known ones are looked at. So those about pods that are gone, most of
+which have waited, are soon found."""
 
 _ENTRY_WEIGHT: Final = 900
 """The weight of an entry without its reasons and its error. The entry takes about this number of bytes."""
@@ -94,6 +102,8 @@ def _weight(entry: DecisionEntry) -> int:
 class DecisionLog:
     """The latest entries, and the latest entry of each pod that is not bound, both in shares by namespace.
 
+    The entry of a pod that is gone is forgotten some answers later.
+
     Set up logging first: the constructor keeps its logger.
 
     Args:
@@ -101,10 +111,17 @@ class DecisionLog:
         now: the time of day.
         clock: measures durations, in seconds.
         new_id: makes ids.
+        has_pod: whether the cluster has a pod of this uid.
     """
 
     def __init__(
-        self, size: int, *, now: Callable[[], datetime], clock: Callable[[], float], new_id: Callable[[], str]
+        self,
+        size: int,
+        *,
+        now: Callable[[], datetime],
+        clock: Callable[[], float],
+        new_id: Callable[[], str],
+        has_pod: Callable[[str], bool],
     ) -> None:
         self._entries = FairMemory[DecisionEntry](size)
         self._by_pod = FairMemory[DecisionEntry](_MOST_WEIGHT, _weight)
@@ -112,6 +129,8 @@ class DecisionLog:
         self._now = now
         self._clock = clock
         self._new_id = new_id
+        self._has_pod = has_pod
+        self._to_look_at: Iterator[str] = iter(())
         self._count = 0
         self._log = structlog.get_logger().bind()  # bound once: binding for each line costs more than most lines
 
@@ -172,7 +191,19 @@ class DecisionLog:
             self._by_pod.pop(uid)
         else:
             self._by_pod.keep(share, uid, entry)
+            if not entry.passed:
+                self._forget_gone(entry.at)
         self._changes.append(entry.pod)
+
+    def _forget_gone(self, now: datetime) -> None:
+        """Forget the answers about pods that are gone, some in turn."""
+        looked_at = list(islice(self._to_look_at, _LOOKED_AT_EACH_TIME))
+        if not looked_at:
+            self._to_look_at = iter(tuple(self._by_pod))
+        for uid in looked_at:
+            known = self._by_pod.get(uid)
+            if known is not None and known.at + _ARRIVES_WITHIN < now and not self._has_pod(uid):
+                self._by_pod.pop(uid)
 
     def _tell(self, entry: DecisionEntry) -> None:
         """A decision that leaves a pod waiting, and every bind, is logged by default."""

@@ -407,7 +407,7 @@ class FilterQuestion:
             failed, unresolvable = Reasons.alike((nominated,), WAITING), unresolvable.without(nominated)
         if passed:
             return FilterResult(passed, failed, unresolvable, merits, decided.steps, over=frozenset(over))
-        lasting = all(verdict.lasting for verdict in decided.verdicts)
+        lasting = all(verdict.lasting for verdict in decided.verdicts.different)
         waits_for = next((self.cycle.solver.plugins.waits_for[name] for name in by), PendingReason.DEVICES)
         by = {**by, DEVICES: Code.ON_NODES if lasting else Code.UNKNOWN}
         in_vain = sum(decided.hard.values())

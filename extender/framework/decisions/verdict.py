@@ -1,6 +1,6 @@
 """Verdicts: whether some claims can be allocated on a node, and why not; and why a pod waits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, overload
@@ -71,8 +71,19 @@ class Verdicts(Sequence[Verdict]):
             codes[place] = code
         return Verdicts(kinds, codes)
 
+    @property
+    def different(self) -> Sequence[Verdict]:
+        """Each verdict that some node has, once."""
+        return [self.kinds[code] for code in sorted({*self.codes})]
+
     def __len__(self) -> int:
         return len(self.codes)
+
+    def __iter__(self) -> Iterator[Verdict]:
+        return map(self.kinds.__getitem__, self.codes)
+
+    def __contains__(self, wanted: object) -> bool:
+        return wanted in self.kinds and self.kinds.index(wanted) in self.codes
 
     @overload
     def __getitem__(self, index: int) -> Verdict: ...

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -169,7 +169,7 @@ class Requeue(BackgroundTask):
             self._missed |= self._rejected.look_again()
         if news == NO_HINT and all(each.attention is not Attention.NOW for each in self._rejected.values()):
             return 0
-        candidates = list(self._candidates(news, snapshot))
+        candidates = self._candidates(news, snapshot)
         if not candidates:
             return 0
         for each, _, _ in candidates:
@@ -233,20 +233,19 @@ class Requeue(BackgroundTask):
         if kept.devices:
             self._state.keep_for(pod.uid, kept)
 
-    def _candidates(self, news: QueueingHint, snapshot: Snapshot) -> Iterator[Candidate]:
-        """Rejected pods that may be helped, in their order."""
-        now = self._decider.solver.clock()
+    def _candidates(self, news: QueueingHint, snapshot: Snapshot) -> Sequence[Candidate]:
+        """Rejected pods that may be helped, in their order. Most of many that wait are not, at each look."""
+        now, found = self._decider.solver.clock(), list[Candidate]()
         writes, every = Counter(each.namespace for each in self._waking.values()), tuple(snapshot.nodes)
-        for each in sorted(self._rejected.values(), key=lambda rejected: rejected.turn(now)):
+        for each in self._rejected.values():
             if snapshot.pod(each.pod.uid) is None:
                 each.attention = Attention.NOW  # once the watch shows the pod: perhaps a caller has made it up
                 continue
-            if each.pod.uid in self._waking or writes[each.pod.namespace] >= MOST_AT_ONCE:
-                continue
             pod = refreshed(each.pod, snapshot)
             targets = each.targets(pod, news, every)
-            if targets:
-                yield each, pod, targets
+            if targets and each.pod.uid not in self._waking and writes[each.pod.namespace] < MOST_AT_ONCE:
+                found.append((each, pod, targets))
+        return sorted(found, key=lambda candidate: candidate[0].turn(now))
 
     @property
     def _least(self) -> Attention:

@@ -49,7 +49,7 @@ def claim_counts(state: ClusterState) -> Reading:
 
 
 def pending_pods(state: ClusterState) -> Reading:
-    log = DecisionLog(1, now=lambda: NOW, clock=lambda: 0.0, new_id=str)
+    log = DecisionLog(1, now=lambda: NOW, clock=lambda: 0.0, new_id=str, has_pod=lambda _: True)
     return PendingPods(state, log, ()).count
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Callable, Container
+from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
@@ -17,9 +18,18 @@ POD = ObjectKey("ns", "p")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def decision_log(size: int = 10) -> DecisionLog:
+def decision_log(
+    size: int = 10, now: Callable[[], datetime] = lambda: AT, pods: Container[str] | None = None
+) -> DecisionLog:
+    """A log over a cluster with some pods; None: with all of them."""
     ids, seconds = count(1), count()
-    return DecisionLog(size, now=lambda: AT, clock=lambda: float(next(seconds)), new_id=lambda: f"id-{next(ids)}")
+    return DecisionLog(
+        size,
+        now=now,
+        clock=lambda: float(next(seconds)),
+        new_id=lambda: f"id-{next(ids)}",
+        has_pod=lambda uid: pods is None or uid in pods,
+    )
 
 
 def test_a_decision_is_noted_with_its_nodes() -> None:
@@ -146,6 +156,18 @@ def test_an_error_is_what_the_pod_waits_for_and_a_bind_ends_the_wait() -> None:
     with kept.deciding("bind", POD, "p", "n", share="ns"):
         pass
     assert kept.latest("p") is None
+
+
+def test_the_answer_about_a_pod_that_is_gone_is_forgotten_some_answers_later() -> None:
+    seconds = count()
+    kept = decision_log(now=lambda: AT + timedelta(seconds=next(seconds)), pods={"waits"})
+    answer(kept, "waits", PendingReason.DEVICES)
+    for number in range(1000):
+        answer(kept, f"gone-{number}", PendingReason.DEVICES)
+    known = [number for number in range(1000) if kept.latest(f"gone-{number}")]
+    assert known[0] > 850
+    assert known[-60:] == list(range(940, 1000)), "the watch may not have shown these yet"
+    assert kept.latest("waits") is not None
 
 
 def test_long_answers_take_the_room_of_many() -> None:

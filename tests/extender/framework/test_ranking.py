@@ -13,7 +13,7 @@ from immutables import Map
 from allocator.policies import BEST_FIT, FIRST_FIT, Merit, Policy
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import SchedulingSettings, Settings
-from extender.framework.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE, Verdict, Verdicts
+from extender.framework.decisions.verdict import OUT_OF_TIME, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.framework.ranking import Merits, Ranking, WorthOfCpuScores, score_nodes
 from extender.framework.wire import FilterArgs
 from tests.kit.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod
@@ -80,6 +80,14 @@ def test_kinds_that_no_node_has_count_for_nothing() -> None:
     near, nearer = Verdict(Merit(capacity=Map({"memory": 2}))), Verdict(Merit(capacity=Map({"memory": 1})))
     with_far = Ranking.of("ab", Verdicts((far, near, nearer), (1, 2)), BEST_FIT)
     assert with_far.marks == Ranking.of("ab", Verdicts.of([near, nearer]), BEST_FIT).marks
+
+
+def test_verdicts_are_those_that_nodes_have() -> None:
+    far, near, full = (Verdict(merit) for merit in (HIGH, LOW, None))
+    verdicts = Verdicts((far, near, full), (1, 2, 1))
+    assert list(verdicts) == [near, full, near]
+    assert [each in verdicts for each in (far, near, full, TOO_LATE, None)] == [False, True, True, False, False]
+    assert verdicts.different == [near, full]
 
 
 def test_there_may_be_more_kinds_than_a_byte_can_tell_apart() -> None:

@@ -198,7 +198,7 @@ STEPS = st.one_of(
 
 
 def new_log() -> DecisionLog:
-    return DecisionLog(1, now=lambda: NOW, clock=lambda: 0.0, new_id=str)
+    return DecisionLog(1, now=lambda: NOW, clock=lambda: 0.0, new_id=str, has_pod=lambda _: True)
 
 
 def answer(to: DecisionLog, name: str, waits_for: PendingReason) -> None:
