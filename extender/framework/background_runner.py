@@ -80,8 +80,9 @@ class BackgroundRunner:
             return
         rejection = Rejection(args.pod, args.names, result, snapshot)
         self.asked.remember(args.pod, snapshot)
+        subject = f"pod {args.pod}"
         for task in self.tasks:
-            with self._faults.of(f"pod {args.pod}"):
+            with self._faults.of(subject):
                 task.on_rejected(rejection)
 
     def note_held(self, pod: Pod, reasons: Collection[str]) -> None:
