@@ -453,7 +453,8 @@ class Reserved:
             known: the claim as it was known; None: it is read first.
 
         Raises:
-            WriteRefusedError, OutcomeUnknownError, ApiError: the goal is not reached, or perhaps not.
+            WriteRefusedError, OutcomeUnknownError, ApiError: the goal is not reached, or perhaps not. An allocation is
+                not written again if others may have undone it.
         """
         unknown, is_fresh = None, known is None
         now = await self._read(None) if known is None else known
@@ -463,6 +464,8 @@ class Reserved:
             if is_reached and (is_fresh or not self.waiting):
                 return now
             if not is_reached:
+                if unknown is not None and self._was_undone(now):
+                    raise WriteRefusedError(f"{self._key} was changed by others while it was written") from unknown
                 try:
                     return await self._write(now, missing)
                 except OutcomeUnknownError as error:
@@ -475,6 +478,13 @@ class Reserved:
         if self._is_certain(now, self._missing(now.claim)):
             return now
         raise unknown or changed_by_others(self._key)
+
+    def _was_undone(self, now: ReadClaim) -> bool:
+        """Whether others may have undone the status write that has no answer: the claim is newer, and not allocated.
+
+        They may have given the devices away since, which a process that stood still does not know yet.
+        """
+        return now.claim.allocation is None and 0 < self.written_from < revision_of(now.raw)
 
     def fail(self, error: Exception) -> None:
         """Give the outcome to all that still wait."""

@@ -191,6 +191,19 @@ class TestUnknownOutcomes:
         expected = 2 if fault.lost else 1
         assert scene.transport.calls.count(call) == expected
 
+    @pytest.mark.parametrize("fault", [Fault(lost=True), Fault(reply_lost=True)], ids=["lost", "reply lost"])
+    def test_an_allocation_that_others_may_have_undone_is_not_repeated(self, fault: Fault) -> None:
+        """They may have given the device to another claim, which a process that stood still does not know yet."""
+        scene = Scene()
+        scene.transport.script(ALLOCATE, fault)
+        gone = {"status": {"allocation": None, "reservedFor": None}, "metadata": {"labels": {"a": "b"}}}
+        scene.transport.script(READ, scene.by_others(gone if fault.reply_lost else LABEL, status=fault.reply_lost))
+        with pytest.raises(WriteRefusedError, match="claim ns/gpu was changed by others while it was written"):
+            scene.reserve()
+        assert scene.device is None
+        assert scene.transport.calls.count(ALLOCATE) == 1
+        assert scene.held == set()
+
     def test_if_it_can_not_be_read_what_is_in_flight_stays(self) -> None:
         scene = Scene()
         scene.transport.script(ALLOCATE, Fault(lost=True))
