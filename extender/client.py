@@ -240,7 +240,7 @@ class SessionVerbs(ABC):
             names = tuple(node["metadata"]["name"] for node in reply["Nodes"]["items"])
             return Filtered(names, {**reply["FailedAndUnresolvableNodes"], **reply["FailedNodes"]})
 
-        return await self.call(Call("filter", _asked(pod, nodes), read))
+        return await self.call(Call("filter", _question(pod, nodes), read))
 
     async def prioritize(self, pod: ApiObject, nodes: Iterable[ApiObject]) -> dict[str, int]:
         """How well nodes suit, 0 to 10, by name."""
@@ -248,7 +248,7 @@ class SessionVerbs(ABC):
         def read(reply: Iterable[_Reply]) -> dict[str, int]:
             return {each["Host"]: int(each["Score"]) for each in reply}
 
-        return await self.call(Call("prioritize", _asked(pod, nodes), read))
+        return await self.call(Call("prioritize", _question(pod, nodes), read))
 
     async def book(self, pod: ApiObject, node: ApiObject) -> None:
         """Hold the pod's devices on a node for the rest of the session; needs a session."""
@@ -393,7 +393,7 @@ def _added(entry: _Reply) -> AddedNodes:
     return AddedNodes(entry["Name"], tuple(tuple(node["Pods"]) for node in entry["Nodes"]), entry["Devices"])
 
 
-def _asked(pod: ApiObject, nodes: Iterable[ApiObject]) -> ApiObject:
+def _question(pod: ApiObject, nodes: Iterable[ApiObject]) -> ApiObject:
     return {"Pod": pod, "Nodes": {"items": list(nodes)}, "NodeNames": None}
 
 

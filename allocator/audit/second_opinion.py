@@ -113,9 +113,9 @@ class SecondOpinion:
             device_class = classes.get(request.device_class)
             texts = (*(device_class.selectors if device_class else ()), *request.selectors)
             if texts:
-                yield self._look(str(claim), result.request, texts, device)
+                yield self._look_at_device(str(claim), result.request, texts, device)
 
-    def _look(self, claim: str, request: str, selectors: Sequence[str], device: Device) -> SecondLook:
+    def _look_at_device(self, claim: str, request: str, selectors: Sequence[str], device: Device) -> SecondLook:
         findings, not_checked = [], ""
         for selector in selectors:
             ours, theirs = self.opinions(selector, device)

@@ -191,14 +191,14 @@ def _parser() -> Lark:
 
 def _syntax_error(expression: str, error: UnexpectedToken | UnexpectedCharacters | UnexpectedEOF) -> CompileError:
     if isinstance(error, UnexpectedToken) and error.token.type != "$END":
-        return CompileError(expression, _at(error.token), f"Syntax error: unexpected '{error.token}'")
+        return CompileError(expression, _start_of(error.token), f"Syntax error: unexpected '{error.token}'")
     if isinstance(error, UnexpectedCharacters):
         start = cast("int", error.pos_in_stream)
         return CompileError(expression, start, f"Syntax error: unexpected {expression[start : start + 1]!r}")
     return CompileError(expression, len(expression), "Syntax error: unexpected end of the expression")
 
 
-def _at(token: Token) -> int:
+def _start_of(token: Token) -> int:
     return token.start_pos or 0
 
 
@@ -211,71 +211,71 @@ class _Builder(Transformer[Token, Node]):
 
     def choice(self, parts: Parts) -> Node:
         condition, mark, yes, no = parts
-        return Call("_?_:_", (condition, yes, no), _at(mark))
+        return Call("_?_:_", (condition, yes, no), _start_of(mark))
 
     def logic(self, parts: Parts) -> Node:
         """Chains become one call with many arguments, so that they do not nest."""
         left, token, right = parts
         function = f"_{token}_"
         before = left.arguments if isinstance(left, Call) and left.function == function else (left,)
-        return Call(function, (*before, right), _at(token))
+        return Call(function, (*before, right), _start_of(token))
 
     def operation(self, parts: Parts) -> Node:
         left, operator, right = parts
-        return Call("@in" if operator == "in" else f"_{operator}_", (left, right), _at(operator))
+        return Call("@in" if operator == "in" else f"_{operator}_", (left, right), _start_of(operator))
 
     def signed(self, parts: Parts) -> Node:
         """Two signs of a kind cancel out, as in cel-go."""
         *signs, operand = parts
         sign = signs[0][0]
         odd = sum(token.count(sign) for token in signs) % 2
-        return Call(f"{sign}_", (operand,), _at(signs[0])) if odd else operand
+        return Call(f"{sign}_", (operand,), _start_of(signs[0])) if odd else operand
 
     def select(self, parts: Parts, *, optional: bool = False) -> Node:
         operand, dot, field = parts
-        return Select(operand, field.strip("`"), _at(dot), optional=optional)
+        return Select(operand, field.strip("`"), _start_of(dot), optional=optional)
 
     def optional_select(self, parts: Parts) -> Node:
         return self.select(parts, optional=True)
 
     def index(self, parts: Parts, *, optional: bool = False) -> Node:
         operand, bracket, key = parts
-        return Index(operand, key, _at(bracket), optional=optional)
+        return Index(operand, key, _start_of(bracket), optional=optional)
 
     def optional_index(self, parts: Parts) -> Node:
         return self.index(parts, optional=True)
 
     def member_call(self, parts: Parts) -> Node:
         target, _, name, *arguments = parts
-        return expand(Call(str(name), tuple(*arguments), _at(name), target))
+        return expand(Call(str(name), tuple(*arguments), _start_of(name), target))
 
     def message(self, parts: Parts) -> Node:
-        return Struct(dotted(parts[0]) or "?", _at(parts[1]))
+        return Struct(dotted(parts[0]) or "?", _start_of(parts[1]))
 
     def call(self, parts: Parts) -> Node:
         name, *arguments = parts
-        return expand(Call(str(name), tuple(*arguments), _at(name)))
+        return expand(Call(str(name), tuple(*arguments), _start_of(name)))
 
     def name(self, parts: Parts) -> Node:
         (token,) = parts
         if token in _RESERVED:
-            raise MacroError(_at(token), f"reserved identifier: {token}")
-        return Ident(str(token), _at(token))
+            raise MacroError(_start_of(token), f"reserved identifier: {token}")
+        return Ident(str(token), _start_of(token))
 
     def list(self, parts: Parts) -> Node:
         bracket, *elements = parts
-        return ListNode(tuple(elements), _at(bracket))
+        return ListNode(tuple(elements), _start_of(bracket))
 
     def map(self, parts: Parts) -> Node:
         brace, *entries = parts
-        return MapNode(tuple(entries), _at(brace))
+        return MapNode(tuple(entries), _start_of(brace))
 
     def literal(self, parts: Parts) -> Node:
         (token,) = parts
         try:
-            return Literal(_LITERALS[token.type](str(token)), _at(token))
+            return Literal(_LITERALS[token.type](str(token)), _start_of(token))
         except ValueError as error:
-            raise MacroError(_at(token), str(error)) from None
+            raise MacroError(_start_of(token), str(error)) from None
 
     arguments = setter = tuple
 

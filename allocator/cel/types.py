@@ -170,7 +170,7 @@ class Solution:
         if known is None:
             if self._mentions(kind, parameter):
                 return None
-            self._find(parameter, kind)
+            self._bind(parameter, kind)
             return True
         if kind == known:
             return True
@@ -178,10 +178,10 @@ class Solution:
             return False
         general = _more_general(kind, known)
         if not self._mentions(general, parameter):
-            self._find(parameter, general)
+            self._bind(parameter, general)
         return True
 
-    def _find(self, parameter: Type, kind: Type) -> None:
+    def _bind(self, parameter: Type, kind: Type) -> None:
         self._changes.append((parameter, self._found.get(parameter)))
         self._found[parameter] = kind
 

@@ -42,7 +42,7 @@ class Compatibility:
         """Whether the devices on a counter set have no group in common with the device."""
         if not device.consumes_counters:
             return None
-        common = self._of(device.id.pool_id)
+        common = self._common_sets(device.id.pool_id)
         admits = all(key not in common or common[key] & groups for key, groups in _memberships(device))
         return None if admits else _REFUSAL
 
@@ -55,7 +55,7 @@ class Compatibility:
         """Put the device on its counter sets; returns the undo."""
         if not device.consumes_counters:
             return None
-        common = self._of(device.id.pool_id)
+        common = self._common_sets(device.id.pool_id)
         memberships = _memberships(device)
         before = {key: common.get(key) for key, _ in memberships}
         _join(common, device)
@@ -69,7 +69,7 @@ class Compatibility:
 
         return undo
 
-    def _of(self, pool_id: PoolId) -> dict[SetKey, frozenset[str]]:
+    def _common_sets(self, pool_id: PoolId) -> dict[SetKey, frozenset[str]]:
         if pool_id not in self._common:
             pool = self._pools[pool_id]
             used = self._usage.pools.get(pool_id, NOTHING_USED)

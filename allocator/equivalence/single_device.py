@@ -236,7 +236,9 @@ class CounterGroup:
             if len(losses) >= _MAX_KNOWN:
                 losses.clear()
             later = (*free[:taken], free[taken] - 1, *free[taken + 1 :])
-            found = losses[free, taken] = self._tally(free, self._left(free)) - self._tally(later, self._left(later))
+            found = losses[free, taken] = self._tally(free, self._counters_left(free)) - self._tally(
+                later, self._counters_left(later)
+            )
         return found
 
     def _free(self, states: tuple[Hashable, ...]) -> tuple[int, ...]:
@@ -252,7 +254,7 @@ class CounterGroup:
         return known[free]
 
     def _computed(self, free: tuple[int, ...]) -> RunState | None:
-        left = self._left(free)
+        left = self._counters_left(free)
         if min(left.values()) < 0:
             return None
         found: dict[DeviceKind, int] = {}
@@ -261,7 +263,7 @@ class CounterGroup:
                 found.setdefault(self.kinds.of(device, left, self.full), run)
         return RunState(tuple((run, kind) for kind, run in found.items()), self._tally(free, left))
 
-    def _left(self, free: Sequence[int]) -> Mapping[CounterKey, int]:
+    def _counters_left(self, free: Sequence[int]) -> Mapping[CounterKey, int]:
         """What is left of the counters."""
         left = dict(self.full)
         for (device, places), count in zip(self.runs, free, strict=True):

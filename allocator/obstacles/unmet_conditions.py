@@ -306,12 +306,12 @@ class Expressions:
         false = [part for part, why in failed if why == ""]
         told = false or [part for part, why in failed if why]
         if len(parts) == 1 or (error and false) or not told:
-            yield self._seen(selector, 0, selector.text.strip(), device, error)
+            yield self._seen_on_device(selector, 0, selector.text.strip(), device, error)
             return
         for part in told:
-            yield self._seen(selector, part, parts[part], device, failed[part][1] or "")
+            yield self._seen_on_device(selector, part, parts[part], device, failed[part][1] or "")
 
-    def _seen(self, selector: Selector, part: int, condition: str, device: Device, error: str) -> Seen:
+    def _seen_on_device(self, selector: Selector, part: int, condition: str, device: Device, error: str) -> Seen:
         reads = self.reads(condition)
         missing = next((name for name in reads.attributes if name not in device.attributes), "") if error else ""
         meant = nearest_attribute(missing, device.attributes) if missing else ""

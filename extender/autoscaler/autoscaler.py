@@ -138,16 +138,16 @@ class InSession:
         """
         autoscaler = self.autoscaler
         if self.session is None:
-            _, answer = await autoscaler.off_loop(partial(work, await self._asked(autoscaler.latest(), ask)))
+            _, answer = await autoscaler.off_loop(partial(work, await self._after_asking(autoscaler.latest(), ask)))
             return answer
         session = autoscaler.sessions.find(self.session)
         async with session.turn:
-            world, answer = await autoscaler.off_loop(partial(work, await self._asked(session.world, ask)))
+            world, answer = await autoscaler.off_loop(partial(work, await self._after_asking(session.world, ask)))
             if world is not session.world:
                 autoscaler.sessions.keep(session, world, autoscaler.state.snapshot)
         return answer
 
-    async def _asked(self, world: World, ask: Callable[[World], Awaitable[World]] | None) -> World:
+    async def _after_asking(self, world: World, ask: Callable[[World], Awaitable[World]] | None) -> World:
         if ask is None:
             return world
         async with asyncio.timeout(self.autoscaler.deadline_seconds * _SOLVING_SHARE):

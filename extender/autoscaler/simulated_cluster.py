@@ -90,7 +90,9 @@ class Scope:
             if spec.requests or not found.claim.spec.requests:
                 claims.append(reference)
                 snapshot = snapshot if spec is found.claim.spec else snapshot.with_claim(_with_spec(found, spec))
-        containers = tuple(each for one in pod.containers if (each := self._left(one, snapshot, solver)).requests)
+        containers = tuple(
+            each for one in pod.containers if (each := self._unserved_resources(one, snapshot, solver)).requests
+        )
         return replace(pod, claims=tuple(claims), containers=containers), snapshot
 
     def _narrowed(self, spec: ClaimSpec, snapshot: Snapshot, solver: Solver) -> ClaimSpec:
@@ -119,7 +121,9 @@ class Scope:
             tuple(each for each in spec.optional if each in names or each not in others),
         )
 
-    def _left(self, container: RequestingContainer, snapshot: Snapshot, solver: Solver) -> RequestingContainer:
+    def _unserved_resources(
+        self, container: RequestingContainer, snapshot: Snapshot, solver: Solver
+    ) -> RequestingContainer:
         """The container with the extended resources that no device class of another driver serves.
 
         A group resource is judged as a whole if one of its members is.

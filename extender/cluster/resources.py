@@ -160,12 +160,12 @@ def read_pod_resources(spec: object) -> PodResources:
     init, main = _items(spec, "initContainers"), _items(spec, "containers")
     is_plain = not init and len(main) == 1
     requests = _requested(main[0]) if is_plain else peak(_needs(init, main, _requested))
-    own = _at(spec, "resources")
+    own = _field_of(spec, "resources")
     return PodResources(
         requests,
-        amounts_of(_at(spec, "overhead")),
+        amounts_of(_field_of(spec, "overhead")),
         _envelope(own, init, main) if own else None,
-        tuple([(str(_at(each, "name")), names) for each in (*init, *main) if (names := _claim_names(each))]),
+        tuple([(str(_field_of(each, "name")), names) for each in (*init, *main) if (names := _claim_names(each))]),
     )
 
 
@@ -200,12 +200,12 @@ def added(*each: Amounts) -> Amounts:
 
 
 def _envelope(resources: object, init: list[Any], main: list[Any]) -> Envelope:
-    limits = amounts_of(_at(resources, "limits"))
+    limits = amounts_of(_field_of(resources, "limits"))
     return Envelope(
-        {**limits, **amounts_of(_at(resources, "requests"))},
+        {**limits, **amounts_of(_field_of(resources, "requests"))},
         limits,
         peak(_needs(init, main, _limits)),
-        tuple((str(_at(each, "name")), _limits(each)) for each in main),
+        tuple((str(_field_of(each, "name")), _limits(each)) for each in main),
     )
 
 
@@ -214,12 +214,12 @@ def _needs(init: list[Any], main: list[Any], read: Callable[[object], Amounts]) 
         for each in containers:
             amounts = read(each)
             if amounts:
-                yield ContainerNeeds(amounts, is_init, _at(each, "restartPolicy") == "Always")
+                yield ContainerNeeds(amounts, is_init, _field_of(each, "restartPolicy") == "Always")
 
 
 def _requested(container: object) -> Amounts:
     """A limit without a request counts as a request, as in the API server."""
-    resources = _at(container, "resources")
+    resources = _field_of(container, "resources")
     if not isinstance(resources, dict):
         return NONE
     requests, limits = amounts_of(resources.get("requests")), amounts_of(resources.get("limits"))
@@ -227,22 +227,22 @@ def _requested(container: object) -> Amounts:
 
 
 def _limits(container: object) -> Amounts:
-    return amounts_of(_at(_at(container, "resources"), "limits"))
+    return amounts_of(_field_of(_field_of(container, "resources"), "limits"))
 
 
 def _claim_names(container: object) -> tuple[str, ...]:
     """The claims of a container, which names a claim once for each request of the claim that the container has."""
-    claims = _items(_at(container, "resources"), "claims")
+    claims = _items(_field_of(container, "resources"), "claims")
     if not claims:
         return ()
-    names = [_at(each, "name") for each in claims]
+    names = [_field_of(each, "name") for each in claims]
     return tuple(dict.fromkeys([each for each in names if isinstance(each, str)]))
 
 
 def _claim_resources(entry: object) -> ClaimResources:
     overhead = _items(entry, "overhead")
     return ClaimResources(
-        str(_at(entry, "resourceClaimName")),
+        str(_field_of(entry, "resourceClaimName")),
         tuple(map(str, _items(entry, "containers"))),
         _by_name(_items(entry, "mapping"), "quantity"),
         _by_name(overhead, "perPod"),
@@ -251,7 +251,7 @@ def _claim_resources(entry: object) -> ClaimResources:
 
 
 def _by_name(entries: list[Any], field_name: str) -> Mapping[str, Quantity]:
-    found = ((str(_at(each, "name")), quantity_of(_at(each, field_name))) for each in entries)
+    found = ((str(_field_of(each, "name")), quantity_of(_field_of(each, field_name))) for each in entries)
     return {name: amount for name, amount in found if amount is not None}
 
 
@@ -285,7 +285,7 @@ def _items(value: object, field_name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _at(value: object, field_name: str) -> object:
+def _field_of(value: object, field_name: str) -> object:
     return value.get(field_name) if isinstance(value, dict) else None
 
 
@@ -322,9 +322,9 @@ def _cpu_needs(spec: Mapping[str, object]) -> Iterator[ContainerNeeds]:
     for name, is_init in (("initContainers", True), ("containers", False)):
         containers = spec.get(name)
         for each in containers if isinstance(containers, list) else ():
-            cpu = _cpu_requested(_at(each, "resources"))
+            cpu = _cpu_requested(_field_of(each, "resources"))
             if cpu:
-                yield ContainerNeeds({"cpu": cpu}, is_init, _at(each, "restartPolicy") == "Always")
+                yield ContainerNeeds({"cpu": cpu}, is_init, _field_of(each, "restartPolicy") == "Always")
 
 
 def _cpu_requested(resources: object) -> int | None:

@@ -490,7 +490,7 @@ EMPTY = Snapshot()
 
 def same_devices(one: AllocationResult, other: AllocationResult) -> bool:
     """Whether two allocations hold the same devices and shares."""
-    return _held(one) == _held(other)
+    return _devices_held_by(one) == _devices_held_by(other)
 
 
 def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
@@ -504,7 +504,7 @@ def quotas_of(namespace: str, snapshot: Snapshot) -> tuple[DeviceQuota, ...]:
     return () if found is None else tuple(sorted(found.values(), key=lambda quota: quota.name))
 
 
-def _held(allocation: AllocationResult) -> set[tuple[DeviceId, str | None]]:
+def _devices_held_by(allocation: AllocationResult) -> set[tuple[DeviceId, str | None]]:
     return {(r.device, r.share_id) for r in allocation.results if not r.admin_access}
 
 

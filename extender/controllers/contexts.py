@@ -176,7 +176,7 @@ class ContextResponder:
             if found is not None and found.controller == self.name and not found.has_rest:
                 yield found
 
-    def _of(self, context: SchedulingContext, snapshot: Snapshot) -> Mapping[str, NegotiatedClaim]:
+    def _claims_to_serve(self, context: SchedulingContext, snapshot: Snapshot) -> Mapping[str, NegotiatedClaim]:
         """The claims to serve for a context, by their names in the pod; none for a pod that is gone."""
         pod = snapshot.pods.get(context.key)
         if pod is None or pod.uid != context.pod_uid or pod.deleting:
@@ -212,7 +212,7 @@ class ContextResponder:
 
     async def _serve(self, context: SchedulingContext, snapshot: Snapshot) -> None:
         """Allocate for the selected node, if there is one; or else judge the nodes."""
-        own = self._of(context, snapshot)
+        own = self._claims_to_serve(context, snapshot)
         open_ = {name: each for name, each in own.items() if self._may_allocate(each.claim)}
         refused = any(context.selected in context.unsuitable.get(name, ()) for name in own)
         if context.selected and open_ and not refused:
@@ -293,10 +293,10 @@ class ContextResponder:
             await self._given_back(each)
         if answer.get("refused"):
             logger.info("claims not allocated", node=node.name, claims=list(map(str, asks)), reason=answer["refused"])
-        await self._told([each for each in began if each is not None], {} if is_late else allocations)
+        await self._write_allocations([each for each in began if each is not None], {} if is_late else allocations)
         return not answer.get("refused")
 
-    async def _told(self, claims: Sequence[ReadClaim], allocations: Mapping[str, RawObject]) -> None:
+    async def _write_allocations(self, claims: Sequence[ReadClaim], allocations: Mapping[str, RawObject]) -> None:
         """Write what is allocated for claims, by uid; a claim without an allocation loses our finalizer."""
         for now in claims:
             allocation = allocations.get(now.claim.uid)

@@ -83,7 +83,7 @@ class Responder:
         """
         if question.kind == DEALLOCATE:
             return {"claims": [entry for each in question.claims if (entry := self._deallocate(each))]}
-        held = self._held(question)
+        held = self._held_elsewhere(question)
         if question.kind == ALLOCATE:
             return self._allocate(question, held)
         nodes = question.nodes
@@ -93,7 +93,7 @@ class Responder:
         ]
         return {"claims": claims}
 
-    def _held(self, question: NegotiatedQuestion) -> list[Held]:
+    def _held_elsewhere(self, question: NegotiatedQuestion) -> list[Held]:
         found = [Held(each.claim, each.node) for each in self.store.allocated.values()]
         return [*found, *(Held(claim, node) for claim, node in question.held)]
 
@@ -103,11 +103,11 @@ class Responder:
         made: list[ClaimAsk] = []
         try:
             for each in question.claims:
-                allocation = self._known(each, node)
+                allocation = self._earlier_allocation(each, node)
                 if allocation is None:
                     others = [other for other in held if other.claim.uid != each.uid]
                     others += [Held(done, node) for done in made]
-                    allocation = self._new(each, node, others, question)
+                    allocation = self._allocate_anew(each, node, others, question)
                     made.append(each)
                 found.append({"uid": each.uid, "allocation": allocation})
         except RefusedError as error:
@@ -117,7 +117,7 @@ class Responder:
             return {"refused": str(error), "claims": []}
         return {"claims": found}
 
-    def _known(self, claim: ClaimAsk, node: NodeName) -> Mapping[str, JSON] | None:
+    def _earlier_allocation(self, claim: ClaimAsk, node: NodeName) -> Mapping[str, JSON] | None:
         """What is allocated for the claim already; None also if an allocation was begun and did not end."""
         if claim.attempt and claim.attempt <= self.store.released.get(claim.uid, 0):
             raise RefusedError("this attempt is overtaken")
@@ -126,7 +126,7 @@ class Responder:
             raise RefusedError(f"the claim is allocated for node {entry.node.name}")
         return None if entry is None else entry.allocation
 
-    def _new(
+    def _allocate_anew(
         self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], question: NegotiatedQuestion
     ) -> Mapping[str, JSON]:
         """Allocate a claim. The store knows of it before anything changes outside, so that a crash leaves no leak."""

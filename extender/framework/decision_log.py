@@ -180,7 +180,7 @@ class DecisionLog:
             )
             self._entries.keep(share, str(entry.number), entry)
             self._remember(uid, entry, share)
-            self._tell(entry)
+            self._log_decision(entry)
             reset_contextvars(**bound)
 
     def _remember(self, uid: str, entry: DecisionEntry, share: str) -> None:
@@ -205,7 +205,7 @@ class DecisionLog:
             if known is not None and known.at + _ARRIVES_WITHIN < now and not self._has_pod(uid):
                 self._by_pod.pop(uid)
 
-    def _tell(self, entry: DecisionEntry) -> None:
+    def _log_decision(self, entry: DecisionEntry) -> None:
         """A decision that leaves a pod waiting, and every bind, is logged by default."""
         told = self._log.info if entry.error or entry.verb == "bind" or not entry.passed else self._log.debug
         fields = {"node": entry.node, "rejected": entry.rejected, "error": entry.error}

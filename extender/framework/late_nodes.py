@@ -88,7 +88,7 @@ class LateNodes:
             self._note(cycle, node, -math.inf)
 
     def _note(self, cycle: Cycle, node: NodeObject, since: float) -> None:
-        now, key, known = self._clock(), (_signature(cycle), node.name), self._of(cycle)
+        now, key, known = self._clock(), (_signature(cycle), node.name), self._failures_in_namespace(cycle)
         before = known.get(key)
         pause = FIRST_PAUSE if before is None else min(2 * before.pause, MOST_PAUSE)
         others = [(other, failure) for other, failure in known.items() if other != key]
@@ -104,7 +104,7 @@ class LateNodes:
         return {**late, **dict.fromkeys(self._over_quota.among(cycle.pod, names), OVER_QUOTA)}
 
     def _late(self, cycle: Cycle, names: Sequence[str]) -> frozenset[str]:
-        known = self._of(cycle)
+        known = self._failures_in_namespace(cycle)
         if not known:
             return frozenset()
         signature = _signature(cycle)
@@ -116,9 +116,11 @@ class LateNodes:
     def of_namespace(self, cycle: Cycle) -> frozenset[str]:
         """The nodes on which something took long for any pod of the namespace, and is not yet to be tried again."""
         now = self._clock()
-        return frozenset(name for (_, name), failure in self._of(cycle).items() if now < failure.until)
+        return frozenset(
+            name for (_, name), failure in self._failures_in_namespace(cycle).items() if now < failure.until
+        )
 
-    def _of(self, cycle: Cycle) -> Mapping[tuple[int, str], _Failure]:
+    def _failures_in_namespace(self, cycle: Cycle) -> Mapping[tuple[int, str], _Failure]:
         return self._failures.find(cycle.pod.namespace) or {}
 
     def _is_late(self, cycle: Cycle, name: str, failure: _Failure) -> bool:
@@ -128,7 +130,10 @@ class LateNodes:
         pools = _pools(cycle.snapshot, name)
         if pools == failure.pools:
             return now - failure.since < QUIET_SECONDS
-        changed = {**self._of(cycle), (_signature(cycle), name): replace(failure, pools=pools, since=now)}
+        changed = {
+            **self._failures_in_namespace(cycle),
+            (_signature(cycle), name): replace(failure, pools=pools, since=now),
+        }
         self._failures.keep(cycle.pod.namespace, changed)
         return True
 

@@ -206,18 +206,18 @@ class Answers(Generic[T]):
         if asking is None:
             if self._good.find(key) is None:
                 may_ask()
-            asking = asyncio.create_task(self._ask(key, ask))
+            asking = asyncio.create_task(self._ask_and_remember(key, ask))
             self._asking[key] = asking
-            asking.add_done_callback(lambda task: self._done(key, task))
+            asking.add_done_callback(lambda task: self._forget_question(key, task))
         # A caller that leaves takes nothing from others that wait for the same.
         return await asyncio.shield(asking)
 
-    def _done(self, key: Hashable, asking: asyncio.Task[T]) -> None:
+    def _forget_question(self, key: Hashable, asking: asyncio.Task[T]) -> None:
         self._asking.pop(key, None)
         if not asking.cancelled():
             asking.exception()  # if all callers have left, nobody else looks at it
 
-    async def _ask(self, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _ask_and_remember(self, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
         answer = await ask()
         is_good = self._is_good(answer)
         memory, lifetime = (self._good, self._lifetimes.good) if is_good else (self._bad, self._lifetimes.bad)

@@ -185,7 +185,7 @@ async def server_gates(transport: Transport) -> ServerGates:
     """
     try:
         async with asyncio.timeout(GATES_SECONDS):
-            told = await _told(transport)
+            told = await _gates_of_metrics(transport)
             is_newer = await server_version(transport) > DEFAULTS_OF
     except TimeoutError:
         return ServerGates(problem=f"{_METRICS}: no answer within {GATES_SECONDS:g} s")
@@ -197,7 +197,7 @@ async def server_gates(transport: Transport) -> ServerGates:
     return ServerGates({name: told.get(name, getattr(absent, feature)) for name, feature in GATES.items()})
 
 
-async def _told(transport: Transport) -> dict[str, bool]:
+async def _gates_of_metrics(transport: Transport) -> dict[str, bool]:
     """All gates of the server; empty if it tells none."""
     told: dict[str, bool] = {}
     async with transport.stream(_METRICS) as answer:

@@ -102,10 +102,10 @@ class QuotaAdmission:
     def _account(self, namespace: str) -> Account:
         if namespace not in self._accounts:
             extended = self._extended()
-            quotas = (parse_resource_quota(each) for each in self._of(QUOTAS, namespace))
+            quotas = (parse_resource_quota(each) for each in self._objects_of(QUOTAS, namespace))
             account = self._accounts[namespace] = Account.empty(quotas, extended)
-            pods = ((parse_pod(each), each["spec"]) for each in self._of(PODS, namespace))
-            for charge in charges_of(pods, map(parse_claim_object, self._of(CLAIMS, namespace)), extended):
+            pods = ((parse_pod(each), each["spec"]) for each in self._objects_of(PODS, namespace))
+            for charge in charges_of(pods, map(parse_claim_object, self._objects_of(CLAIMS, namespace)), extended):
                 account.add(charge)
         return self._accounts[namespace]
 
@@ -123,7 +123,7 @@ class QuotaAdmission:
         """The special claims of the pod of a special claim."""
         if not claim.special_of:
             return []
-        raw = self._of(CLAIMS, claim.claim.namespace)
+        raw = self._objects_of(CLAIMS, claim.claim.namespace)
         all_special = (
             parse_claim_object(each) for each in raw if SPECIAL in (each["metadata"].get("annotations") or ())
         )
@@ -133,7 +133,7 @@ class QuotaAdmission:
         """The extended resources that device classes serve."""
         return Extended.of(parse_device_class(loads(each)) for each in self._objects[CLASSES.kind].values())
 
-    def _of(self, resource: Resource, namespace: str) -> Iterable[RawObject]:
+    def _objects_of(self, resource: Resource, namespace: str) -> Iterable[RawObject]:
         texts = self._objects[resource.kind].items()
         return [loads(text) for key, text in texts if key.namespace == namespace]
 
@@ -397,7 +397,7 @@ class MemoryApi:
         obj["metadata"]["resourceVersion"] = str(self._revision)
         text = self._objects[resource.kind][key] = dumps(obj)
         self._quota.changed(event, resource, obj)
-        self._tell(event, resource, text, value)
+        self._publish(event, resource, text, value)
 
     def _remove(self, resource: Resource, key: ObjectKey, last: RawObject) -> RawObject:
         self._revision += 1
@@ -405,10 +405,10 @@ class MemoryApi:
         del self._objects[resource.kind][key]
         self._quota.changed(EventType.DELETED, resource, last)
         text = dumps(last)
-        self._tell(EventType.DELETED, resource, text)
+        self._publish(EventType.DELETED, resource, text)
         return _decoded(text)
 
-    def _tell(self, type_: EventType, resource: Resource, text: bytes, value: object = None) -> None:
+    def _publish(self, type_: EventType, resource: Resource, text: bytes, value: object = None) -> None:
         """Give all followers one event; they do not change its object."""
         if resource.kind in self._kinds and self._sinks:
             event = Event(type_, resource, _decoded(text), value)

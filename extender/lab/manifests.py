@@ -149,7 +149,7 @@ class Loaded:
     @property
     def problems(self) -> tuple[str, ...]:
         """All problems of all files, each with its file."""
-        return _told(self.files)
+        return _problems_of(self.files)
 
     @property
     def rejected(self) -> tuple[ManifestObject, ...]:
@@ -160,7 +160,7 @@ class Loaded:
     def problems_of_others(self, objects: Iterable[ManifestObject]) -> tuple[str, ...]:
         """All problems but those of some rejected objects, each with its file."""
         known = set(map(id, objects))
-        return _told(
+        return _problems_of(
             replace(report, problems=tuple(each for each in report.problems if id(each.rejected) not in known))
             for report in self.files
         )
@@ -174,10 +174,10 @@ class Loaded:
     @property
     def unreadable(self) -> tuple[str, ...]:
         """The problems of files and folders that could not be read at all."""
-        return _told(report for report in self.files if not report.is_readable)
+        return _problems_of(report for report in self.files if not report.is_readable)
 
 
-def _told(reports: Iterable[FileReport]) -> tuple[str, ...]:
+def _problems_of(reports: Iterable[FileReport]) -> tuple[str, ...]:
     return tuple(f"{report.path}: {problem}" for report in reports for problem in report.problems)
 
 

@@ -209,7 +209,7 @@ class ComputeManager:
         self._store = store
         self._path = path
         self._metrics = metrics
-        self.registry = Registry(cci, self._found)
+        self.registry = Registry(cci, self._on_drivers_found)
         self._admissions = Admissions(topology, store, self.registry, self._changed, metrics, seconds)
         self._unsaved = False
         self._runtime: Runtime | None = None
@@ -336,7 +336,7 @@ class ComputeManager:
 
     # --- CCI drivers ----------------------------------------------------------------------------------------
 
-    def _found(self, drivers: frozenset[str]) -> None:
+    def _on_drivers_found(self, drivers: frozenset[str]) -> None:
         """These drivers answer now."""
         self._metrics.drivers(drivers, {each.driver for each in self._store.sets.values() if each.driver})
         self._metrics.available(len(self._store.available_resources()))

@@ -140,7 +140,7 @@ class _Plugin:
                 entry.devices.extend(_device(each) for each in prepared)
                 logger.info("claim prepared", driver=self.driver.name, claim=str(key), devices=len(prepared))
             except Exception as error:  # noqa: BLE001  # each claim has an answer of its own
-                entry.error = self._told("claim not prepared", key, error)
+                entry.error = self._logged_failure("claim not prepared", key, error)
         return response
 
     async def _unprepare(self, request: Any) -> Any:  # noqa: ANN401  # messages
@@ -152,10 +152,10 @@ class _Plugin:
                     await self.driver.unprepare(claim.uid)
                 logger.info("claim unprepared", driver=self.driver.name, claim=str(key))
             except Exception as error:  # noqa: BLE001  # as above
-                entry.error = self._told("claim not unprepared", key, error)
+                entry.error = self._logged_failure("claim not unprepared", key, error)
         return response
 
-    def _told(self, event: str, key: ObjectKey, error: Exception) -> str:
+    def _logged_failure(self, event: str, key: ObjectKey, error: Exception) -> str:
         """Log why a claim was not served; the text for the kubelet."""
         is_known = isinstance(error, PrepareError)
         logger.warning(event, driver=self.driver.name, claim=str(key), problem=str(error), exc_info=not is_known)

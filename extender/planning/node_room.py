@@ -77,11 +77,11 @@ class NodeRoom:
         if demand.ports and any(mine.collides(other) for mine in demand.ports for other in self._ports):
             return (NO_PORT,)
         found = tuple(f"Insufficient {name}" for name in self.short_of(demand))
-        return (TOO_MANY, *found) if demand.is_counted and self._left(_PODS) < 1 else found
+        return (TOO_MANY, *found) if demand.is_counted and self._amount_left(_PODS) < 1 else found
 
     def short_of(self, demand: Demand) -> Iterator[str]:
         """The resources that do not suffice."""
-        return (name for name, amount in demand.amounts if self._left(name) < amount)
+        return (name for name, amount in demand.amounts if self._amount_left(name) < amount)
 
     def remedies(self, demand: Demand, node: str) -> Iterator[str]:
         """What a person can do about each thing that `lacks` says, in its order."""
@@ -89,13 +89,13 @@ class NodeRoom:
         if taken:
             yield f"use other host ports than {', '.join(taken)}, which are taken on node {node}"
             return
-        if demand.is_counted and self._left(_PODS) < 1:
+        if demand.is_counted and self._amount_left(_PODS) < 1:
             yield f"delete a pod of node {node}, which takes {self._offered[_PODS]} pods at most"
         for name, amount in demand.amounts:
-            if (left := self._left(name)) < amount:
+            if (left := self._amount_left(name)) < amount:
                 yield f"request less {name} than {_shown(name, amount)}: node {node} has {_shown(name, left)} left"
 
-    def _left(self, name: str) -> float:
+    def _amount_left(self, name: str) -> float:
         offered = self._offered.get(name, 0)
         is_left_to_others = (not self._offered or name in _REPORTED) and name not in self._offered
         return float("inf") if is_left_to_others or (not offered and is_extended(name)) else offered - self._taken[name]

@@ -281,7 +281,7 @@ class Planner:
 
         def followed(pod: Pod, node: str, after: Snapshot) -> Snapshot:
             after = after._replace(version=after.version + 1)
-            log.add(after.version, _taken(pod, node, after))
+            log.add(after.version, _topics_of_placement(pod, node, after))
             decider.follow(after)
             return after
 
@@ -353,7 +353,7 @@ class Planner:
         return result
 
 
-def _taken(pod: Pod, node: str, fork: Snapshot) -> Iterator[tuple[Topic, str | PoolId]]:
+def _topics_of_placement(pod: Pod, node: str, fork: Snapshot) -> Iterator[tuple[Topic, str | PoolId]]:
     """What a pod has taken of a node. The node counts, too: its CPU is less, whatever pools the devices are from."""
     yield Topic.CPU, node
     yield Topic.NODE, node

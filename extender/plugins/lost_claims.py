@@ -59,9 +59,9 @@ class LostClaims(BackgroundTask):
                 self._pods.settled(pod, snapshot)
             for key in missing if pod.has_started or self._pods.had_claims(pod.uid) else ():
                 if (pod.uid, key) not in self._told and await lacks(self._api, pod, key):
-                    self._found(pod, key)
+                    self._tell_lost_claim(pod, key)
 
-    def _found(self, pod: Pod, key: ObjectKey) -> None:
+    def _tell_lost_claim(self, pod: Pod, key: ObjectKey) -> None:
         self._told.add((pod.uid, key))
         self._count()
         text = (

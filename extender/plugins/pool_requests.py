@@ -128,24 +128,24 @@ def _group(attribute: str, kind: str, devices: list[Device], contents: PoolConte
     if any(_needs(device) != _needs(devices[0]) for device in devices):
         where = f"devices of partition type {_quoted(kind)} in pool {contents.name}"
         raise ViewError(f"PartitionCostMismatch: {where} consume different counters")
-    left = _left(contents)
+    left = _counters_left(contents)
     allocatable = 0
     for device in devices:
         needed = _needs(device)
         if device.id.device not in contents.in_use and all(key in left and left[key] >= needed[key] for key in needed):
             allocatable += 1
-            _take(left, (device,))
+            _subtract_devices(left, (device,))
     return {"attribute": attribute, "type": kind, "total": len(devices), "allocatable": allocatable}
 
 
-def _left(contents: PoolContents) -> _Amounts:
+def _counters_left(contents: PoolContents) -> _Amounts:
     """What devices in use leave of each counter."""
     amounts = {(name, key): full for name, counters in contents.counter_sets.items() for key, full in counters.items()}
-    _take(amounts, (device for device, _ in contents.devices if device.id.device in contents.in_use))
+    _subtract_devices(amounts, (device for device, _ in contents.devices if device.id.device in contents.in_use))
     return amounts
 
 
-def _take(amounts: _Amounts, devices: Iterable[Device]) -> None:
+def _subtract_devices(amounts: _Amounts, devices: Iterable[Device]) -> None:
     for device in devices:
         for key, amount in _needs(device).items():
             if key in amounts:
@@ -217,7 +217,7 @@ def answer_to(request: PoolRequest, snapshot: Snapshot) -> PoolAnswer:
         if pool_id.driver == request.driver and request.pool in (None, pool_id.pool)
     )
     named = found[: request.limit]
-    held = _held(snapshot, frozenset(named))
+    held = _devices_held_in(snapshot, frozenset(named))
     pools = [_pool(snapshot.inventory.pools[each], held[each], request, snapshot) for each in named]
     incomplete = sum("totalDevices" not in each for each in pools)
     invalid = sum("validationError" in each for each in pools)
@@ -225,7 +225,7 @@ def answer_to(request: PoolRequest, snapshot: Snapshot) -> PoolAnswer:
     return PoolAnswer(status | ({"pools": pools} if pools else {}), incomplete, invalid)
 
 
-def _held(snapshot: Snapshot, pools: frozenset[PoolId]) -> Mapping[PoolId, _Held]:
+def _devices_held_in(snapshot: Snapshot, pools: frozenset[PoolId]) -> Mapping[PoolId, _Held]:
     found: defaultdict[PoolId, _Held] = defaultdict(_Held)
     for claim in snapshot.claims.values():
         for result in claim.claim.allocation.results if claim.claim.allocation else ():

@@ -195,11 +195,11 @@ class Budget:
         taken = self._taken[source] + size
         if taken > self.share(source):
             return False
-        if taken <= self._kept(source):
+        if taken <= self._reserve_of(source):
             return True
-        others = sum(max(0, self._taken[each] - self._kept(each)) for each in Source if each is not source)
-        return others + taken - self._kept(source) <= self.limit - sum(map(self._kept, Source))
+        others = sum(max(0, self._taken[each] - self._reserve_of(each)) for each in Source if each is not source)
+        return others + taken - self._reserve_of(source) <= self.limit - sum(map(self._reserve_of, Source))
 
-    def _kept(self, source: Source) -> int:
+    def _reserve_of(self, source: Source) -> int:
         """Bytes that only this source may take."""
         return self.limit * source.kept // 8

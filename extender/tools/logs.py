@@ -94,10 +94,10 @@ class LineWriter:
                 with self._changed:
                     self._drop(len(lines))
             else:
-                self._tell()
+                self._tell_dropped_lines()
             self._ending.wait(self._pause)
 
-    def _tell(self) -> None:
+    def _tell_dropped_lines(self) -> None:
         with self._changed:
             # Not into a queue that has no room for it.
             if self._untold and self._bytes <= self._most_bytes // 2:

@@ -99,7 +99,7 @@ def _path(plan: Path, *, bare: bool) -> Step:
     return step
 
 
-def _known(plan: KnownInput) -> Step:
+def _step_of_known_input(plan: KnownInput) -> Step:
     read = known_input(plan.input, optional=False, test=True)
 
     def step(frame: Frame) -> Value:
@@ -323,7 +323,7 @@ def _constant(plan: Constant) -> Step:
 
 _COMPILERS: Final[Mapping[type, Callable[[Any], Step]]] = {
     Constant: _constant,
-    KnownInput: _known,
+    KnownInput: _step_of_known_input,
     Invoke: _invoke,
     Membership: _membership,
     Logic: _logic,

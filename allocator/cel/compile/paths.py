@@ -72,7 +72,7 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
                 frame.spend(0 if optional else 1)
                 return key if isinstance(key, EvaluationError) else _invalid(key)
             if test and number == len(steps) - 1:
-                return _found(frame, value, key, optional=optional)
+                return _has_last_step(frame, value, key, optional=optional)
             # Upstream does not fail if a value without elements is asked for one here.
             if optional and not (is_container(value) and present(value, key)):
                 return False if test else NONE
@@ -85,7 +85,7 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
     return OptionalValue(present=True, value=value) if optional else value
 
 
-def _found(frame: Meter, value: Value, key: Value, *, optional: bool) -> bool:
+def _has_last_step(frame: Meter, value: Value, key: Value, *, optional: bool) -> bool:
     """Whether the last step of a test finds a value. After an optional step, only a value that is found costs."""
     if optional:
         found = present(value, key)

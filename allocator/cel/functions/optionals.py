@@ -11,12 +11,12 @@ _ZERO_TIME: Final = -62_135_596_800 * 10**9
 """Go's zero time, the first moment of the year 1."""
 
 
-def _of(value: Value) -> OptionalValue:
+def _optional_of(value: Value) -> OptionalValue:
     return OptionalValue(present=True, value=value)
 
 
 def _of_non_zero(value: Value) -> OptionalValue:
-    return NONE if _is_zero(value) else _of(value)
+    return NONE if _is_zero(value) else _optional_of(value)
 
 
 def _is_zero(value: Value) -> bool:
@@ -34,11 +34,11 @@ def _value(optional: OptionalValue) -> Value:
 
 
 def _first(values: tuple[Value, ...]) -> OptionalValue:
-    return _of(values[0]) if values else NONE
+    return _optional_of(values[0]) if values else NONE
 
 
 def _last(values: tuple[Value, ...]) -> OptionalValue:
-    return _of(values[-1]) if values else NONE
+    return _optional_of(values[-1]) if values else NONE
 
 
 def _unwrap(values: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -50,7 +50,7 @@ def _unwrap(values: tuple[Value, ...]) -> tuple[Value, ...]:
 
 
 LIBRARY: Final[Library] = (
-    function("optional.of", free(A, result=optional_of(A), call=_of)),
+    function("optional.of", free(A, result=optional_of(A), call=_optional_of)),
     function("optional.ofNonZeroValue", free(A, result=optional_of(A), call=_of_non_zero)),
     function("optional.none", free(result=optional_of(A), call=lambda: NONE)),
     function("hasValue", member(optional_of(A), result=BOOL, call=lambda optional: optional.present)),

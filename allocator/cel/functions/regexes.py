@@ -83,7 +83,7 @@ def _matches(text: str, pattern: str) -> bool:
     return _search(text, pattern) is not None
 
 
-def _find(text: str, pattern: str) -> str:
+def _first_match(text: str, pattern: str) -> str:
     match = _search(text, pattern)
     return "" if match is None else str(match.group())
 
@@ -107,7 +107,7 @@ LIBRARY: Final[Library] = (
         free(STRING, STRING, result=BOOL, call=_matches, cost=PATTERN),
         member(STRING, STRING, result=BOOL, call=_matches, cost=PATTERN),
     ),
-    function("find", member(STRING, STRING, result=STRING, call=_find), cost=PATTERN),
+    function("find", member(STRING, STRING, result=STRING, call=_first_match), cost=PATTERN),
     function(
         "findAll",
         member(STRING, STRING, result=list_of(STRING), call=_find_all, grows=True),

@@ -231,13 +231,13 @@ class _Hunt:
             near = tuple(holders_near(node, world, solver.features))
             evictions = Evictions.of(pod, node, (), near, world, solver, self._may_go(node))
             evictions = replace(evictions, candidates=evictions.candidates[: _most_candidates(most)])
-            proposal = self._on(evictions, most)
+            proposal = self._proposal_for_node(evictions, most)
             if proposal is not None:
                 self.found.append(proposal)
                 fewest = min(len(each.moves) for each in self.found)
                 most = fewest - (sum(len(each.moves) == fewest for each in self.found) >= ENOUGH)
 
-    def _on(self, evictions: Evictions, most: int) -> MoveProposal | None:
+    def _proposal_for_node(self, evictions: Evictions, most: int) -> MoveProposal | None:
         """The proposal for one node. If pods find no places together, sets without one of them are tried."""
         for _ in range(PATIENCE):
             members = evictions.smallest(most, self.solver)

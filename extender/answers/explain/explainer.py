@@ -200,7 +200,7 @@ class Explainer:
             if found.refusal.lacking is not None:
                 return self._of_next(pod, found.refusal, found.refusal.lacking)
             return _blocked(pod, str(found.refusal), found.refusal.advice)
-        return self._wait(cycle, names) or found
+        return self._awaiting_evictions(cycle, names) or found
 
     def _of_next(self, pod: Pod, refusal: Refusal, lacking: Lacking) -> Explanation:
         """The explanation of a pod of a gang: what the next pod of the gang lacks."""
@@ -212,7 +212,7 @@ class Explainer:
         told = _blocked(pod, f"{lacking.text}: {found.headline}", refusal.advice)
         return replace(told, requests=found.requests, nodes=found.nodes)
 
-    def _wait(self, cycle: Cycle, names: Sequence[str]) -> Explanation | None:
+    def _awaiting_evictions(self, cycle: Cycle, names: Sequence[str]) -> Explanation | None:
         """What a pod waits for for which other pods are evicted."""
         pod, solver = cycle.pod, self.solver
         if pod.kept.node in names:
@@ -401,12 +401,12 @@ def explain_claim(claim: ClaimObject, explainer: Explainer, names: Sequence[str]
         return _allocated(claim)
     problem = mode_problem(claim.claim.annotations)
     if problem:
-        return _told(claim, Conclusion.BLOCKED, f"is not allocated: {problem}", cause=problem)
+        return _explanation_of_claim(claim, Conclusion.BLOCKED, f"is not allocated: {problem}", cause=problem)
     nodes = explainer.snapshot.nodes
     asked = sorted(nodes) if names is None else names
     left = [name for name in asked if name not in nodes or is_open(nodes[name])]
     if asked and not left:
-        return _told(
+        return _explanation_of_claim(
             claim, Conclusion.BLOCKED, "is not allocated: every node is cordoned", cause="every node is cordoned"
         )
     found = replace(explainer, schedulers=(), preempts=False).explain(stand_in(claim.claim), left)
@@ -435,10 +435,10 @@ def _allocated(found: ClaimObject) -> Explanation:
     left_out = tuple(LeftOut(str(found.key), name, "") for name in not_served(claim))
     places = (FittingNode(", ".join(bound) or where, None, devices, "", left_out),)
     summary = f"is allocated for {where}, and reserved for {users}"
-    return replace(_told(found, Conclusion.ALLOCATED, summary), places=places)
+    return replace(_explanation_of_claim(found, Conclusion.ALLOCATED, summary), places=places)
 
 
-def _told(claim: ClaimObject, verdict: Conclusion, text: str, *, cause: str = "") -> Explanation:
+def _explanation_of_claim(claim: ClaimObject, verdict: Conclusion, text: str, *, cause: str = "") -> Explanation:
     return Explanation(str(claim.key), verdict, f"claim {claim.key} {text}", cause, cause, subject=_SUBJECT)
 
 

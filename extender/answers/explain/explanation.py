@@ -383,7 +383,7 @@ def _request_lines(report: RequestReport, words: Mapping[str, str]) -> Iterator[
     yield f"Request {report.request}{where}: {report.asks}"
     yield f"  {_counted(report.considered, 'device')} considered, {_free(report)}"
     for fallout in report.fallouts:
-        yield f"  {fallout.count} {fallout.obstacle.text}{_seen(fallout)}"
+        yield f"  {fallout.count} {fallout.obstacle.text}{_rejected_values(fallout)}"
         yield from _holder_lines(fallout)
         if fallout.holders and fallout.count > len(fallout.devices):
             yield f"      and {fallout.count - len(fallout.devices)} more"
@@ -410,7 +410,7 @@ def _free(report: RequestReport) -> str:
     return f"{report.free} suitable ({named}), but no node has more than {most} ({node}); {report.need} are needed"
 
 
-def _seen(fallout: Fallout) -> str:
+def _rejected_values(fallout: Fallout) -> str:
     """The values that devices were rejected for: ``: model is a100 on 32, h100 on 0``."""
     if not fallout.values or not fallout.values[0][0]:
         return ""

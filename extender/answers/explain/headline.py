@@ -102,9 +102,9 @@ def _of_kind(report: RequestReport, others: Sequence[Fallout]) -> str:
     unmatched = [each for each in others if each.obstacle.cause is NO_MATCH]
     asked = [each for each in unmatched if not each.obstacle.of_class]
     if asked:
-        return f"no device{_which(asked, 'has')}{_seen(asked)}"
+        return f"no device{_which(asked, 'has')}{_values_in_brackets(asked)}"
     if unmatched:
-        return f"no device is of class {report.device_class}{_seen(unmatched)}"
+        return f"no device is of class {report.device_class}{_values_in_brackets(unmatched)}"
     return f"no device is {others[0].obstacle.text}" if others else "no device suits"
 
 
@@ -124,7 +124,7 @@ def _name(fallout: Fallout) -> str:
     return read[0][0] if len(read) == 1 else ""
 
 
-def _seen(fallouts: Sequence[Fallout]) -> str:
+def _values_in_brackets(fallouts: Sequence[Fallout]) -> str:
     """What the devices have, as `` (h100 8000, a100 4000)``."""
     values = _values(fallouts)
     return f" ({values})" if values else ""

@@ -48,13 +48,13 @@ class Holders:
     def of(self, device: DeviceId) -> tuple[Holder, ...]:
         """The holders of a device, exclusive and shared."""
         claims = self.claims(device)
-        return tuple(self._holder(claim, device) for claim in claims) or self._kept(device)
+        return tuple(self._holder(claim, device) for claim in claims) or self._nominees_of(device)
 
     def sharing(self, device: DeviceId, capacity: str, consumed: int) -> tuple[Holder, ...]:
         """Who consumes a capacity (in units of 10**-9) of a device, those first that have most of it."""
         shares = [(share_of(device, claim, self._snapshot).get(capacity), claim) for claim in self.claims(device)]
         known = sorted(((amount.nano, claim) for amount, claim in shares if amount), key=lambda each: -each[0])
-        kept = self._kept(device, "a share of it") if consumed > sum(amount for amount, _ in known) else ()
+        kept = self._nominees_of(device, "a share of it") if consumed > sum(amount for amount, _ in known) else ()
         return (*(self._holder(claim, device) for _, claim in known), *kept)
 
     def claims(self, device: DeviceId) -> list[ClaimObject]:
@@ -81,7 +81,7 @@ class Holders:
         note = f"reserved for {', '.join(others)}" if others else ""
         return Holder(str(claim.key), pods, "being allocated now" if assumed else note, share)
 
-    def _kept(self, device: DeviceId, what: str = "it") -> tuple[Holder, ...]:
+    def _nominees_of(self, device: DeviceId, what: str = "it") -> tuple[Holder, ...]:
         """Nobody holds it, and yet it is not free: it is kept for pods that are nominated for their nodes."""
         nodes = self._snapshot.nominated
         others = [pod for node in nodes for pod in self._snapshot.nominated_to(node) if pod.uid != self._pod.uid]

@@ -291,7 +291,7 @@ class JudgedPod:
 
     def _failing(self, verdicts: _Verdicts) -> Explanation:
         able = [node for node in self.nodes if isinstance(self.cycle.claims.on(node), Needs)]
-        targets = targets_of(self.cycle.pod, self._asked(able))
+        targets = targets_of(self.cycle.pod, self._claims_to_allocate(able))
         requests = ways_to_serve(tuple(target.claim.claim for target in targets), self.snapshot.classes)
         survey = Survey(requests, self.cycle.snapshot, self.nodes, self.cycle.solver, self.pause)
         holders = Holders(self.snapshot, self.cycle.pod)
@@ -336,7 +336,7 @@ class JudgedPod:
         refused = Admitted(self.cycle, self.checks).refused(node, found) if isinstance(found, Allocation) else None
         return None if refused is None else refused.refusal
 
-    def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
+    def _claims_to_allocate(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
         """The claims to allocate: the same on all nodes, except the special claim for extended resources."""
         found = {each.claim.uid: each for each in self.cycle.claims.pending}
         for node in nodes:

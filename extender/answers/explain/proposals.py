@@ -346,7 +346,7 @@ def _sufficient(bundles: Sequence[Bundle], node: str, trials: ProposalTrials) ->
                 yield (most,)
             continue
         if not any(known <= touched for known in found) and trials.fits(changes, node):
-            needed = _needed(changes, node, trials)
+            needed = _without_needless(changes, node, trials)
             found.append(_touched(needed))
             yield needed
     if not found:
@@ -384,8 +384,8 @@ def _large(bundles: Sequence[Bundle], node: str, trials: ProposalTrials) -> Iter
             trials.cut_short = True
             break
         if {change.kind for change in largest.values()} == kinds and trials.fits(every, node):
-            nearest = _nearest(_needed(every, node, trials), edits, node, trials)
-            yield _needed(nearest, node, trials)  # after a smaller edit, another edit may be needless
+            nearest = _nearest(_without_needless(every, node, trials), edits, node, trials)
+            yield _without_needless(nearest, node, trials)  # after a smaller edit, another edit may be needless
 
 
 _Changes = tuple[ProposedChange, ...]
@@ -422,7 +422,9 @@ def _ranked(bundles: Sequence[Bundle]) -> Iterator[tuple[ProposedChange, ...]]:
         yield tuple(sorted(each, key=invasiveness))
 
 
-def _needed(changes: Sequence[ProposedChange], node: str, trials: ProposalTrials) -> tuple[ProposedChange, ...]:
+def _without_needless(
+    changes: Sequence[ProposedChange], node: str, trials: ProposalTrials
+) -> tuple[ProposedChange, ...]:
     """The changes that are needed; the most invasive changes are left out first.
 
     It repeats until nothing changes: one change may be needed only while another is made.

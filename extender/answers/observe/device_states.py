@@ -102,7 +102,7 @@ class DeviceStates:
 
     def _judged(self, pool_id: PoolId, snapshot: Snapshot, nodes: _Nodes) -> _Judged:
         known = self._known.get(pool_id)
-        seen = self._seen(snapshot.inventory.pools[pool_id], nodes, known.seen if known is not None else None)
+        seen = self._refreshed_pool(snapshot.inventory.pools[pool_id], nodes, known.seen if known is not None else None)
         used = snapshot.usage.pools.get(pool_id, NOTHING_USED)
         rules = snapshot.taint_rules if snapshot.taint_rules.concern(pool_id) else NO_RULES
         if known is not None and known.seen is seen and known.used is used and known.rules is rules:
@@ -111,7 +111,7 @@ class DeviceStates:
         numbers = states.numbers()
         return _Judged(seen, used, rules, states, tuple([numbers[each] for each in _COUNTED]))
 
-    def _seen(self, pool: Pool, nodes: _Nodes, known: _Seen | None) -> _Seen:
+    def _refreshed_pool(self, pool: Pool, nodes: _Nodes, known: _Seen | None) -> _Seen:
         if known is not None and known.pool is pool and known.nodes is nodes:
             return known
         named = _named(pool, nodes)

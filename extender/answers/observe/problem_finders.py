@@ -62,7 +62,7 @@ def of_pools(look: Look) -> Iterator[Problem]:
             text = f"its slices are for node {gone[0]}{more}, which does not exist"
             cost = f"no pod gets its {pool.size} device{'' if pool.size == 1 else 's'}"
             told = "delete the ResourceSlices, or register the node"
-            yield Problem("gone-node", SLICES.kind, _of(pool.id), text, cost, told, _first(pool))
+            yield Problem("gone-node", SLICES.kind, _key_of_pool(pool.id), text, cost, told, _first(pool))
         elif problem := pool.problem(look.solver.features):
             yield _unusable(pool, problem, look)
         elif pool.local_nodes and (since := _unprepared(pool, look)):
@@ -70,7 +70,7 @@ def of_pools(look: Look) -> Iterator[Problem]:
             text = f"a pod with its devices has not started for five minutes: driver {driver} may not run on the node"
             cost = "pods that get its devices may not start"
             told = f"kubectl describe pod: if the kubelet does not name a volume, start driver {driver} on the node"
-            yield Problem("unprepared", SLICES.kind, _of(pool.id), text, cost, told, since)
+            yield Problem("unprepared", SLICES.kind, _key_of_pool(pool.id), text, cost, told, since)
 
 
 def _unprepared(pool: Pool, look: Look) -> str:
@@ -98,17 +98,17 @@ def _unusable(pool: Pool, problem: str, look: Look) -> Problem:
     cost = f"no pod gets its {devices} device{'' if devices == 1 else 's'}"
     if len(newest) >= newest[0].slice_count:
         told = "correct what the driver publishes"
-        return Problem("invalid-pool", SLICES.kind, _of(pool.id), problem, cost, told, _first(pool))
+        return Problem("invalid-pool", SLICES.kind, _key_of_pool(pool.id), problem, cost, told, _first(pool))
     latest = max((each.created for each in newest), default="")
     if look.is_older(latest, _PATIENCE):
         text = f"{problem}, and its driver has published nothing more since"
         told = "look at the driver's log, and restart the driver"
-        return Problem("driver-stopped", SLICES.kind, _of(pool.id), text, cost, told, latest)
+        return Problem("driver-stopped", SLICES.kind, _key_of_pool(pool.id), text, cost, told, latest)
     told = "wait until the driver has published all slices"
-    return Problem("incomplete-pool", SLICES.kind, _of(pool.id), problem, cost, told, latest)
+    return Problem("incomplete-pool", SLICES.kind, _key_of_pool(pool.id), problem, cost, told, latest)
 
 
-def _of(pool: PoolId) -> ObjectKey:
+def _key_of_pool(pool: PoolId) -> ObjectKey:
     return ObjectKey("", f"{pool.driver}/{pool.pool}")
 
 

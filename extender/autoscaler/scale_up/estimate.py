@@ -192,7 +192,7 @@ class Estimate:
             chosen = choose(offered).group
             taken = self._options[chosen]
             moved = taken.after is not self._snapshot
-            self._take(chosen, taken)
+            self._add_nodes(chosen, taken)
             self._is_first = False
             for index in [i for i, each in self._options.items() if moved or each.shapes & taken.shapes]:
                 del self._options[index]
@@ -333,7 +333,7 @@ class Estimate:
         pods = sum(sum(node.values()) for node in option.nodes)
         return Offer(index, pods, len(option.nodes), hardware, group.priority, option.stranded)
 
-    def _take(self, index: int, option: Option) -> None:
+    def _add_nodes(self, index: int, option: Option) -> None:
         """Add the nodes of an option; their pods wait no longer."""
         if option.after is not self._snapshot:
             self._snapshot = option.after

@@ -200,10 +200,10 @@ class NewNodes:
         wants = self._wants(filling, shape) if filling.is_local else shape.devices
         known = filling.after.get(wants)
         if known is None:
-            known = filling.after[wants] = self._found(filling, shape, pod)
+            known = filling.after[wants] = self._after_placing(filling, shape, pod)
         return known
 
-    def _found(self, filling: Filling, shape: PodShape, pod: Pod) -> Filling | No:
+    def _after_placing(self, filling: Filling, shape: PodShape, pod: Pod) -> Filling | No:
         self._solver.look()
         snapshot = filling.snapshot
         if snapshot.placed is not None and (

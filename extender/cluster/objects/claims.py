@@ -159,7 +159,7 @@ def parse_claim_object(obj: Mapping[str, object], read_spec: SpecReader = read_c
     Raises:
         InvalidObjectError: all that is wrong with it.
     """
-    kept, is_whole = _kept(obj)
+    kept, is_whole = _shortened_object(obj)
     claim = parse_claim(kept, read_spec)
     version, created = Fields(kept["metadata"], "", []).each_text("resourceVersion", "creationTimestamp")
     return ClaimObject(claim, version, created, dumped(kept), is_whole=is_whole)
@@ -179,7 +179,7 @@ def parse_template_object(obj: Mapping[str, object]) -> ClaimTemplate:
     return parse_claim_template({**obj, "spec": {**spec, "metadata": short}})
 
 
-def _kept(obj: Mapping[str, object]) -> tuple[Mapping[str, Any], bool]:
+def _shortened_object(obj: Mapping[str, object]) -> tuple[Mapping[str, Any], bool]:
     """What is kept of an object, and whether that is all of it; whoever may make claims decides how long they are."""
     whole = without_managers(obj)
     metadata: dict[str, object] = whole["metadata"]  # type: ignore[assignment]  # it is made there

@@ -21,7 +21,7 @@ class ContextWrites:
         about: a status does not say about which nodes it is.
         """
         try:
-            return await self.api.create(CONTEXTS, self._new(key, pod_uid, spec))
+            return await self.api.create(CONTEXTS, self._new_context(key, pod_uid, spec))
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
@@ -33,7 +33,7 @@ class ContextWrites:
         if is_own and not (asks and found.unsuitable):
             return await self.merge(key, spec)
         await self.remove(found)  # of an earlier pod, or with answers about other nodes
-        return await self.api.create(CONTEXTS, self._new(key, pod_uid, spec))
+        return await self.api.create(CONTEXTS, self._new_context(key, pod_uid, spec))
 
     async def merge(self, key: ObjectKey, spec: Mapping[str, object]) -> RawObject:
         """Change fields of the spec; None removes one."""
@@ -63,7 +63,7 @@ class ContextWrites:
             raise
         return (now.uid, now.selected) == (context.uid, context.selected)
 
-    def _new(self, key: ObjectKey, pod_uid: str, spec: RawObject) -> RawObject:
+    def _new_context(self, key: ObjectKey, pod_uid: str, spec: RawObject) -> RawObject:
         owner = {"apiVersion": "v1", "kind": PODS.kind, "name": key.name, "uid": pod_uid}
         metadata = {"name": key.name, "namespace": key.namespace, "ownerReferences": [owner]}
         version = self.api.api_version(CONTEXTS)

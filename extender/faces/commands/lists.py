@@ -223,7 +223,7 @@ def claims(
     place: PlaceOptions,
 ) -> None:
     """Claims: their states, their devices, and who may use them."""
-    _list(place, CLAIMS, {**_namespace(place), **_given(state=state, pod=pod)}, output, watched=watched)
+    _list(place, CLAIMS, {**_namespace(place), **_without_empty(state=state, pod=pod)}, output, watched=watched)
 
 
 @command("kubectl dra quota -A")
@@ -254,7 +254,7 @@ def devices(
     place: PlaceOptions,
 ) -> None:
     """Devices: their states, who holds them, and what is in the way."""
-    query = _given(**{"driver": driver, "pool": pool, "node": node, "class": device_class, "state": state})
+    query = _without_empty(**{"driver": driver, "pool": pool, "node": node, "class": device_class, "state": state})
     if count:
         _list(place, DEVICE_NUMBERS, {**query, "count": "true"}, output, watched=watched)
         return
@@ -273,7 +273,7 @@ def free(
     place: PlaceOptions,
 ) -> None:
     """How many devices of each driver are free. Partitions exclude each other and the device that they are parts of."""
-    query = _given(**{"node": node, "class": device_class})
+    query = _without_empty(**{"node": node, "class": device_class})
 
     async def show(source: AnswerSource) -> None:
         rows = await read_rows(source, DEVICE_NUMBERS, {**query, "count": "true"})
@@ -301,12 +301,12 @@ def _free(number: Counter[str]) -> str:
     return f"{number['free devices']} of {number['devices']}{parts}"
 
 
-def _given(**parameters: str) -> Mapping[str, str]:
+def _without_empty(**parameters: str) -> Mapping[str, str]:
     return {name: value for name, value in parameters.items() if value}
 
 
 def _namespace(place: Place) -> Mapping[str, str]:
-    return _given(namespace=place.namespace)
+    return _without_empty(namespace=place.namespace)
 
 
 def _list(place: Place, listing: PrintedList, query: Query, output: WideOutput, *, watched: bool) -> None:

@@ -86,8 +86,8 @@ def told_by(
         unseen: why there is no explanation.
         now: the time.
     """
-    metadata, own = obj["metadata"], {each["reason"]: each for each in sorted(_ours(events, obj), key=_at)}
-    newest = sorted(own.values(), key=_at, reverse=True)[:_MOST_TOLD]
+    metadata, own = obj["metadata"], {each["reason"]: each for each in sorted(_ours(events, obj), key=_datetime_of)}
+    newest = sorted(own.values(), key=_datetime_of, reverse=True)[:_MOST_TOLD]
     place = _place_of_claim(obj) if is_claim else _place_of_pod(obj)
     asked = () if is_claim else tuple(_answers_of_scheduler(obj))
     name = f"{'claim' if is_claim else 'pod'} {metadata['namespace']}/{metadata['name']}"
@@ -126,7 +126,7 @@ def _lines(
     else:
         yield f"{name} waits, and nobody has said why yet"
     for each in newest:
-        age = max(0, int((now - _at(each)).total_seconds()))
+        age = max(0, int((now - _datetime_of(each)).total_seconds()))
         yield f"  dra-extender, {duration(age)} ago, {each['reason']}: {each['message']}"
     yield from (f"  kube-scheduler: {each}" for each in asked)
 
@@ -152,7 +152,7 @@ def _answers_of_scheduler(pod: RawObject) -> Iterator[str]:
             yield each.get("message") or each.get("reason") or "the pod is not scheduled"
 
 
-def _at(event: RawObject) -> datetime:
+def _datetime_of(event: RawObject) -> datetime:
     return datetime.fromisoformat(_time(event))
 
 

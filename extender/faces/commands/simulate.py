@@ -138,7 +138,7 @@ def simulate_live(
     objects, settings = asyncio.run(_listed(place.origin, place.settings))
     cluster, there = _in_memory(objects, settings)
     known = {str(pod) for pod in cluster.pods}
-    cluster.add(*_new(loaded.documents, there, namespace), refused=problems.append)
+    cluster.add(*_missing_in_cluster(loaded.documents, there, namespace), refused=problems.append)
     with shown_progress() as bar:
         placements = cluster.schedule(progress=bar.advance)
     say(*problems)
@@ -289,7 +289,7 @@ async def _listed(origin: Origin, settings: Settings) -> tuple[list[RawObject], 
         return objects, await settings_on(cluster.api, settings)
 
 
-def _new(
+def _missing_in_cluster(
     documents: Sequence[ManifestObject], there: Collection[tuple[str, str, str]], namespace: str
 ) -> list[dict[str, Any]]:
     """The objects that the cluster does not have; those without a namespace get that of the command, as in kubectl."""

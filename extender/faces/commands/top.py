@@ -66,12 +66,14 @@ def top(
     screen = import_module("extender.faces.commands.top_screen")  # imported here, because textual is an extra
 
     async def show(source: AnswerSource) -> None:
-        await screen.TopScreen(partial(_look, source, place.namespace), max(seconds, source.seconds)).run_async()
+        await screen.TopScreen(
+            partial(_refreshed_view, source, place.namespace), max(seconds, source.seconds)
+        ).run_async()
 
     run(place, show)
 
 
-async def _look(source: AnswerSource, namespace: str) -> TopView:
+async def _refreshed_view(source: AnswerSource, namespace: str) -> TopView:
     await source.refresh()
     return await look(source, namespace)
 

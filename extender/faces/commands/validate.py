@@ -107,7 +107,7 @@ def _unknown_annotations(documents: Iterable[ManifestObject]) -> Iterator[str]:
     """
     for each in documents:
         for path in _METADATA:
-            for name, value in _at(each.data, (*path, "annotations")).items():
+            for name, value in _map_at(each.data, (*path, "annotations")).items():
                 problem = ""
                 if name == POLICY:
                     problem = policy_problem(str(value))
@@ -140,7 +140,7 @@ def _misplaced_annotations(documents: Iterable[ManifestObject]) -> Iterator[str]
     for each in documents:
         for path in _METADATA:
             is_of_claim = each.kind == CLAIMS.kind or (each.kind == TEMPLATES.kind and path == ("spec", "metadata"))
-            for name in _at(each.data, (*path, "annotations")):
+            for name in _map_at(each.data, (*path, "annotations")):
                 if name in _OF_CLAIMS and not is_of_claim:
                     where = f"{each.source}: {each}: {'.'.join(path)}.annotations[{name}]"
                     yield f"{where}: has no effect here; it is for claims, and for spec.metadata of their templates"
@@ -161,7 +161,7 @@ def _conflicts_about_cores(loaded: Loaded) -> Iterator[str]:
             return
     for each in loaded.documents:
         for path in _PODS:
-            spec = _at(each.data, path)
+            spec = _map_at(each.data, path)
             of_pod = dict(_claims_of(spec, each.namespace or DEFAULT_NAMESPACE, claims))
             for field, problem in _about_cores(spec, of_pod):
                 yield f"{each.source}: {each}: {'.'.join(path)}.{field}: {problem}"
@@ -190,7 +190,7 @@ def _about_cores(spec: Mapping[str, object], claims: Mapping[str, ClaimSpec]) ->
             yield f"containers[{number}].resources", problem
 
 
-def _at(data: object, path: Iterable[str]) -> Mapping[str, object]:
+def _map_at(data: object, path: Iterable[str]) -> Mapping[str, object]:
     """The map at a path of an object; empty if there is none."""
     for name in path:
         data = data.get(name) if isinstance(data, Mapping) else None

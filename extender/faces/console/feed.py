@@ -115,7 +115,7 @@ class Feed:
             yield b"retry: 500\n\n"
             while asyncio.get_running_loop().time() < ends and not self._is_stopping():
                 if self._looking is None or self._looking.done():
-                    self._looking = asyncio.create_task(self._look())
+                    self._looking = asyncio.create_task(self._follow_changes())
                 news = self._news
                 data = self._after(after)
                 if data:
@@ -138,7 +138,7 @@ class Feed:
             return _message(self._number, b"reset", b"{}")
         return b"".join(each.data for each in self._messages if each.number > number)
 
-    async def _look(self) -> None:
+    async def _follow_changes(self) -> None:
         """Look for changes until no page is open."""
         loop = asyncio.get_running_loop()
         took = 0.0

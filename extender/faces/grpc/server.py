@@ -167,7 +167,7 @@ class _BestOptions:
         began, code, status, reply = self.clock(), "error", None, b""
         try:
             with self.budget.room(Source.GRPC) as room:
-                _take(room, len(request) * _GROWTH)
+                _take_room(room, len(request) * _GROWTH)
                 reply = await self._answer(request, began, context.time_remaining())
             code = "ok"
         except Exception as error:  # noqa: BLE001 - the one place where errors of calls become statuses
@@ -194,7 +194,7 @@ class _BestOptions:
         return encode_expansion(found, args)
 
 
-def _take(room: Room, size: int) -> None:
+def _take_room(room: Room, size: int) -> None:
     if not room.grow(size):
         raise _BusyError
 

@@ -151,7 +151,7 @@ class SecureConfig(AcceptingConfig):
                     await self._connect(client, state, handshake)
                 except HandshakeError as error:
                     self._refusals.tell(RefusalReason.HANDSHAKE, error.why, address)
-                    await _tell(same, error.alert)
+                    await _send_alert(same, error.alert)
         except OSError as error:  # the client has left, or its time is up, as port scanners do
             logger.debug("connection not accepted", problem=str(error))
 
@@ -165,7 +165,7 @@ class SecureConfig(AcceptingConfig):
         )
 
 
-async def _tell(client: socket.socket, alert: bytes) -> None:
+async def _send_alert(client: socket.socket, alert: bytes) -> None:
     """Tell a client why its handshake has failed. A client that has sent a request already would else see a reset."""
     with suppress(OSError, TimeoutError):
         client.send(alert)

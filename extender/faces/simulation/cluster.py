@@ -79,10 +79,12 @@ class ParameterObjects:
 
     def keep(self, documents: Sequence[ManifestObject]) -> None:
         """Keep those of the objects that are parameters."""
-        for kind, key, each in self._found(documents):
+        for kind, key, each in self._parameter_objects(documents):
             self._api.keep(resource_of(kind), key, each.data)
 
-    def _found(self, documents: Sequence[ManifestObject]) -> Iterator[tuple[ParameterKind, ObjectKey, ManifestObject]]:
+    def _parameter_objects(
+        self, documents: Sequence[ManifestObject]
+    ) -> Iterator[tuple[ParameterKind, ObjectKey, ManifestObject]]:
         for each in documents:
             kind = self._kind_of(each)
             if kind is not None:
@@ -177,7 +179,7 @@ class Cluster:
         """
         cluster = cls(settings)
         each = [paths] if isinstance(paths, str | Path) else paths  # A text is not a list of its letters.
-        cluster._take(load([Path(path) for path in each], check_expression), refused, warned)
+        cluster._add_loaded(load([Path(path) for path in each], check_expression), refused, warned)
         return cluster
 
     @classmethod
@@ -199,7 +201,7 @@ class Cluster:
         Raises:
             ManifestsError: an object is invalid or exists already, and ``refused`` is None. Nothing is added then.
         """
-        self._take(load_objects(objects, _SOURCE, check_expression), refused)
+        self._add_loaded(load_objects(objects, _SOURCE, check_expression), refused)
 
     def apply(self, *manifests: Mapping[str, Any] | str | Path, refused: Callable[[str], object] | None = None) -> None:
         """Add API objects, and give those that are there the labels, the spec and the status of the manifest.
@@ -220,7 +222,7 @@ class Cluster:
                 loaded = load_objects([each], _SOURCE, check_expression)
             else:
                 loaded = load([Path(each)], check_expression)
-            self._take(loaded, refused, replaces=True)
+            self._add_loaded(loaded, refused, replaces=True)
 
     def remove(self, kind: str, name: str, namespace: str = "default") -> None:
         """Delete an object; the devices of a deleted pod are free again.
@@ -454,7 +456,7 @@ class Cluster:
             raise UnknownPodError(unknown_pod(key, pods))
         return pods[key]
 
-    def _take(
+    def _add_loaded(
         self,
         loaded: Loaded,
         refused: Callable[[str], object] | None,

@@ -180,10 +180,14 @@ def of_daemon_set(workload: Workload) -> Iterator[JsonObject]:
         is_meant = parsed.node_name in {"", node.name}
         if is_meant and node.name not in there and not rejection(parsed.requirements, node):
             name = workload.suffixed(f"{workload.name}-", node.name)
-            yield {**pod, "metadata": {**pod["metadata"], "name": name}, "spec": _on(pod["spec"], node.name)}
+            yield {
+                **pod,
+                "metadata": {**pod["metadata"], "name": name},
+                "spec": _pinned_to_node(pod["spec"], node.name),
+            }
 
 
-def _on(spec: dict[str, Any], node: str) -> dict[str, Any]:
+def _pinned_to_node(spec: dict[str, Any], node: str) -> dict[str, Any]:
     """The spec for one node only: the scheduler puts the pod there, and the node's devices decide."""
     affinity = spec.get("affinity") or {}
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}

@@ -93,7 +93,9 @@ class NegotiatedClaim:
         for name in names if answer.unsuitable else ():
             if text := answer.unsuitable.get(name):
                 by_text.setdefault(text, []).append(name)
-        found: dict[Reason, Sequence[str]] = {self._told(text): refused for text, refused in by_text.items()}
+        found: dict[Reason, Sequence[str]] = {
+            self._refused_by_controller(text): refused for text, refused in by_text.items()
+        }
         if answer.asked is not None and (unasked := [name for name in names if name not in answer.asked]):
             found[awaited(self.controller)] = unasked
         return found
@@ -107,10 +109,10 @@ class NegotiatedClaim:
         if answer.problem is not None:
             return answer.problem
         if text := answer.unsuitable.get(node.name):
-            return self._told(text)
+            return self._refused_by_controller(text)
         return None if answer.asked is None or node.name in answer.asked else awaited(self.controller)
 
-    def _told(self, text: str) -> Reason:
+    def _refused_by_controller(self, text: str) -> Reason:
         """The controller's own reason against a node."""
         return Reason(_REFUSED, detail=f"{self.controller}: {text}")
 

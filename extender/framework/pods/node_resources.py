@@ -97,11 +97,13 @@ def _by_claim(
         for view in snapshot.inventory.for_node(node.node, features)
         if "node_resources" in view.fields
     }
-    found = [_taken(pod, each, views) for each in held] if any(views.values()) else []
+    found = [_resources_of_claim(pod, each, views) for each in held] if any(views.values()) else []
     return tuple(sorted((each for each in found if each is not None), key=lambda each: each.claim))
 
 
-def _taken(pod: Pod, held: HeldClaim, views: Mapping[PoolId, Mapping[DeviceId, Device]]) -> ClaimResources | None:
+def _resources_of_claim(
+    pod: Pod, held: HeldClaim, views: Mapping[PoolId, Mapping[DeviceId, Device]]
+) -> ClaimResources | None:
     """What a pod takes by one claim; None if that is nothing."""
     tally, claim = _Tally(held.claim.claim.name), held.claim.claim
     for result in held.allocation.results:

@@ -98,14 +98,14 @@ class Line(asyncio.Protocol):
         Raises:
             LongAnswerError, TransportError: there is no answer.
         """
-        self._ask(data, most, streams=False)
+        self._send_request(data, most, streams=False)
         while self._is_asked:
             await self._more()
-        return HttpReply(self.status, self._taken(), self.retry_after)
+        return HttpReply(self.status, self._joined_pieces(), self.retry_after)
 
     async def open(self, data: bytes) -> None:
         """Send a request, and wait for the head of the answer; raises TransportError."""
-        self._ask(data, 0, streams=True)
+        self._send_request(data, 0, streams=True)
         while self._is_asked and not self._is_answered:
             await self._more()
 
@@ -113,7 +113,7 @@ class Line(asyncio.Protocol):
         """The body of an answer as it comes; raises TransportError if it is cut."""
         while True:
             if self._pieces:
-                chunk = self._taken()
+                chunk = self._joined_pieces()
                 if self._is_paused and self._transport is not None:
                     self._is_paused = False
                     self._transport.resume_reading()
@@ -128,7 +128,7 @@ class Line(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _ask(self, data: bytes, most: int, *, streams: bool) -> None:
+    def _send_request(self, data: bytes, most: int, *, streams: bool) -> None:
         if self._transport is None or self._transport.is_closing():
             raise TransportError("the connection is closed")
         self._is_asked, self._is_answered, self._streams = True, False, streams
@@ -146,18 +146,18 @@ class Line(asyncio.Protocol):
         if self._error is not None and not (self._streams and self._pieces):
             raise self._error
 
-    def _taken(self) -> bytes:
+    def _joined_pieces(self) -> bytes:
         pieces, self._pieces, self._size = self._pieces, [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _tell(self) -> None:
+    def _wake_reader(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
     def _fail(self, error: TransportError) -> None:
         if self._is_asked and self._error is None:
             self._error = error
-            self._tell()
+            self._wake_reader()
         self.close()
 
     # --- what is received: called by the event loop, and by the parser -------------------------------------------
@@ -184,7 +184,7 @@ class Line(asyncio.Protocol):
         self.lost.set_result(None)
         if self._is_asked and self._is_answered and not self._has_length and exc is None and self._error is None:
             self._is_asked = False
-            self._tell()
+            self._wake_reader()
         self._fail(TransportError(f"the connection was cut{f': {exc}' if exc else ''}"))
 
     def on_message_begin(self) -> None:
@@ -204,14 +204,14 @@ class Line(asyncio.Protocol):
         self.status = self._parser.get_status_code()
         self._is_answered = self.status >= 200  # below, another one follows
         if self._streams and self._is_answered:
-            self._tell()
+            self._wake_reader()
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._pieces.append(body)
         self._size += len(body)
         if self._streams:
-            self._tell()
+            self._wake_reader()
         elif self._size > self._most:
             self._pieces.clear()
             self._fail(LongAnswerError(f"the answer has more than {self._most} bytes"))
@@ -223,7 +223,7 @@ class Line(asyncio.Protocol):
         self._is_asked = False
         if not self._parser.should_keep_alive():
             self.close()
-        self._tell()
+        self._wake_reader()
 
 
 class ConnectionPool:

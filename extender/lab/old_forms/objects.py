@@ -181,7 +181,9 @@ def _structured_class(obj: Mapping[str, Any], made: Object, changes: Changes, ot
     namespace = str(ref.get("namespace") or _DEFAULT_NAMESPACE)
     parameters = others.find(CLASS_PARAMETERS, ref, namespace) if ref else {}
     if ref and others.are_known and parameters is None:
-        changes.lose("parametersRef", f"{_told(ref)} is not among the files, nor are {CLASS_PARAMETERS} made of it")
+        changes.lose(
+            "parametersRef", f"{_reference_in_words(ref)} is not among the files, nor are {CLASS_PARAMETERS} made of it"
+        )
     elif ref:
         changes.become("parametersRef", "spec.selectors and spec.config")
     others.read.add(id(parameters))
@@ -293,11 +295,12 @@ def _parametrized(
         if (kind, ObjectKey(key.namespace, str(ref.get("name")))) not in others.named:
             kinds = (kind, TEMPLATES.kind) if is_config_map else (kind,)
             near = nearest(str(ref.get("name")), [other.name for of, other in others.named if of in kinds])
-            changes.lose(path, f"{_told(ref)} is not among the files{did_you_mean(near)}")
+            changes.lose(path, f"{_reference_in_words(ref)} is not among the files{did_you_mean(near)}")
             return {}, {}
     annotation = f"the annotation {PARAMETERS_REF} of the claim"
     changes.become(
-        path, f"the requests for the cores of {_told(ref)}, or {annotation}" if is_config_map else annotation
+        path,
+        f"the requests for the cores of {_reference_in_words(ref)}, or {annotation}" if is_config_map else annotation,
     )
     return {}, {PARAMETERS_REF: jsontext.dumps(ref)}
 
@@ -421,10 +424,14 @@ def _annotated(obj: Mapping[str, Any], annotations: Mapping[str, str]) -> Object
 
 def _place(path: str, parameters: Mapping[str, Any] | None) -> str:
     """The path of a field, with the object that it names."""
-    return f"{path} ({_told({'kind': parameters.get('kind'), 'name': _name(parameters)})})" if parameters else path
+    return (
+        f"{path} ({_reference_in_words({'kind': parameters.get('kind'), 'name': _name(parameters)})})"
+        if parameters
+        else path
+    )
 
 
-def _told(ref: Mapping[str, Any]) -> str:
+def _reference_in_words(ref: Mapping[str, Any]) -> str:
     return f"{ref.get('kind')} {ref.get('name')}"
 
 

@@ -150,9 +150,9 @@ class Admissions:
             raise CciError(f"{told}{problem}") from error
 
     async def _talk(self, key: str, path: Path, container: RuntimeContainer) -> None:
-        ask = self._ask(key, container)
+        ask = self._admission_request(key, container)
         # From here, the driver may know of a container that we do not, whatever ends this: also the end of the process.
-        owed = self._owe(key, self._held(key, container), container.uid)
+        owed = self._owe(key, self._prepared_set(key, container), container.uid)
         try:
             grant = await protocol.admit(path, ask, self._seconds)
         except RefusedError:
@@ -160,8 +160,8 @@ class Admissions:
             self._changed()
             raise
         # Claims and containers may have come and gone meanwhile.
-        held = self._held(key, container)
-        if problem := problem_of(grant, ask, _taken(held, grant, container.uid)):
+        held = self._prepared_set(key, container)
+        if problem := problem_of(grant, ask, _portions_in_conflict(held, grant, container.uid)):
             raise CciError(f"CCIAdmit for container {container.own_name} {problem}")
         portion = Portion(container.name, grant.cpus, grant.exclusive)
         self._store.set_portions(key, {**held.portions, container.uid: portion})
@@ -170,15 +170,15 @@ class Admissions:
         start = Start(container.cgroup, container.pod, container.own_name, container.uid)
         await protocol.add(path, start, self._seconds)
 
-    def _ask(self, key: str, container: RuntimeContainer) -> Ask:
-        held = self._held(key, container)
+    def _admission_request(self, key: str, container: RuntimeContainer) -> Ask:
+        held = self._prepared_set(key, container)
         asked, offered = held.asked(container.cdi), held.offered(container.cdi, container.uid)
         cpus = tuple(each for each in self._topology.cpus if each.number in offered)
         cores = min(max(container.cores, 1), len(asked))
         claim = protocol.claim_name(held.claim, _uid(key))
         return Ask(claim, container.pod, container.own_name, cores, cpus, held.parameters)
 
-    def _held(self, key: str, container: RuntimeContainer) -> ResourceSet:
+    def _prepared_set(self, key: str, container: RuntimeContainer) -> ResourceSet:
         if key not in self._store.sets:
             raise CciError(f"the claim of container {container.own_name} is not prepared any more")
         return self._store.sets[key]
@@ -222,11 +222,11 @@ class Admissions:
         owed = ({each.driver for each in self._store.removals} & self._registry.names) - self._telling
         self._telling |= owed
         try:
-            await asyncio.gather(*(self._tell(driver) for driver in owed))
+            await asyncio.gather(*(self._tell_removals(driver) for driver in owed))
         finally:
             self._telling -= owed
 
-    async def _tell(self, driver: str) -> None:
+    async def _tell_removals(self, driver: str) -> None:
         for each in [each for each in self._store.removals if each.driver == driver]:
             end = End(protocol.claim_name(each.claim, each.claim_uid), each.container_id)
             try:
@@ -268,7 +268,7 @@ class Admissions:
         logger.warning("container not admitted by its CCI driver", container=container.name, driver=held.driver)
 
 
-def _taken(held: ResourceSet, grant: Grant, uid: str) -> Collection[tuple[str, frozenset[int]]]:
+def _portions_in_conflict(held: ResourceSet, grant: Grant, uid: str) -> Collection[tuple[str, frozenset[int]]]:
     return [
         (portion.container, portion.cpus)
         for other, portion in held.portions.items()

@@ -105,7 +105,7 @@ class CciService:
         }
 
     async def _admit(self, request: Any) -> Any:  # noqa: ANN401  # messages
-        found, problem = await self._done("CCIAdmit", request.container, lambda: self._grant(request))
+        found, problem = await self._result_of_driver("CCIAdmit", request.container, lambda: self._grant(request))
         return sockets.new_message("AdmitResponse", rSet=found, err=problem)
 
     def _grant(self, request: Any) -> Any:  # noqa: ANN401  # messages
@@ -114,18 +114,20 @@ class CciService:
 
     async def _add(self, request: Any) -> Any:  # noqa: ANN401  # messages
         start = Start(request.cgroup, request.pod, request.container, request.container_id)
-        _, problem = await self._done("CCIAddContainerResource", request.container_id, lambda: self._driver.add(start))
+        _, problem = await self._result_of_driver(
+            "CCIAddContainerResource", request.container_id, lambda: self._driver.add(start)
+        )
         return sockets.new_message("AddResourceResponse", err=problem)
 
     async def _remove(self, request: Any) -> Any:  # noqa: ANN401  # messages
         claim = ClaimName(request.namespace, request.claim_name, request.claim_uid)
         end = End(claim, request.container_id)
-        _, problem = await self._done(
+        _, problem = await self._result_of_driver(
             "CCIRemoveContainerResource", request.container_id, lambda: self._driver.remove(end)
         )
         return sockets.new_message("RemoveResourceResponse", err=problem)
 
-    async def _done(self, method: str, container: str, work: Callable[[], _T]) -> tuple[_T | None, str]:
+    async def _result_of_driver(self, method: str, container: str, work: Callable[[], _T]) -> tuple[_T | None, str]:
         """What the driver returns, or why it does not."""
         found, problem = None, ""
         try:

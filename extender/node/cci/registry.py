@@ -71,7 +71,7 @@ class Registry:
     async def look(self) -> None:
         """Ask at each socket which driver is there, and tell new ones whether they are accepted."""
         sockets = [_Socket(path, *_identity(path)) for path in sorted(self._folder.glob("*.sock"))]
-        answers = await asyncio.gather(*(self._ask(each) for each in sockets))
+        answers = await asyncio.gather(*(self._get_info(each) for each in sockets))
         found: dict[str, tuple[_Socket, Path]] = {}
         problems: dict[_Socket, str] = {}
         # Who was there first keeps the name.
@@ -81,18 +81,18 @@ class Registry:
             elif problem := _problem(answer, found):
                 problems[each] = problem
                 if self._problems.get(each) != problem:
-                    await self._tell(each, problem)
+                    await self._notify_status(each, problem)
             else:
                 found[answer.name] = each, Path(answer.endpoint or each.path)
                 if not self._has(each):
-                    await self._tell(each, "")
+                    await self._notify_status(each, "")
         self._report(found, problems)
         self._changed(frozenset(found))
 
     def _has(self, socket: _Socket) -> bool:
         return any(own == socket for own, _ in self._drivers.values())
 
-    async def _ask(self, socket: _Socket) -> Any:  # noqa: ANN401  # a message, or the error
+    async def _get_info(self, socket: _Socket) -> Any:  # noqa: ANN401  # a message, or the error
         request = sockets.new_message("InfoRequest")
         try:
             return await protocol.call(socket.path, f"{REGISTRATION}/GetInfo", request, "PluginInfo", _ANSWER_SECONDS)
@@ -101,7 +101,7 @@ class Registry:
         except UnicodeEncodeError:
             return CciError("the name of the file is not text in UTF-8")
 
-    async def _tell(self, socket: _Socket, problem: str) -> None:
+    async def _notify_status(self, socket: _Socket, problem: str) -> None:
         status = sockets.new_message("RegistrationStatus", plugin_registered=not problem, error=problem)
         method = f"{REGISTRATION}/NotifyRegistrationStatus"
         try:

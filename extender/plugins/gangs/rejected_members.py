@@ -58,7 +58,7 @@ class RejectedMembers:
 
     def note(self, rejection: Rejection) -> bool:
         """Remember a member; returns whether it was known."""
-        before = self._find(rejection.sent.uid)
+        before = self._member_by_uid(rejection.sent.uid)
         latest = names = self._names.shared(rejection.names)
         if before is not None and before.names and len(names) < 2:
             names = before.names
@@ -70,7 +70,7 @@ class RejectedMembers:
 
     def note_evictions(self, pod: Pod, names: Iterable[str], snapshot: Snapshot) -> None:
         """Remember where the scheduler of a member would evict others for it, until filter is asked again."""
-        known = self._find(pod.uid)
+        known = self._member_by_uid(pod.uid)
         if known is None:
             known = RejectedMember(self._clock(), (), (), was_ready=False)
             self._keep(pod, known, snapshot)
@@ -78,35 +78,35 @@ class RejectedMembers:
 
     def answered(self, pod: Pod) -> None:
         """Something was done for a pod, or filter has let it pass."""
-        if (known := self._find(pod.uid)) is not None:
+        if (known := self._member_by_uid(pod.uid)) is not None:
             known.is_answered = True
 
     def not_answered(self, pod: Pod) -> None:
         """What was to be done for a pod could not be written."""
-        if (known := self._find(pod.uid)) is not None:
+        if (known := self._member_by_uid(pod.uid)) is not None:
             known.is_answered = False
 
     def unanswered(self, pods: Iterable[Pod]) -> Iterator[tuple[Pod, RejectedMember]]:
         """Those of the pods for which nothing was done since they were rejected. From now on, they are answered."""
         for pod in pods:
-            known = self._find(pod.uid)
+            known = self._member_by_uid(pod.uid)
             if known is not None and not known.is_answered:
                 known.is_answered = True
                 yield pod, known
 
     def names(self, pod: Pod) -> Sequence[str] | None:
         """The nodes that the pod's scheduler may take without evictions; None if it has not asked about the pod."""
-        known = self._find(pod.uid)
+        known = self._member_by_uid(pod.uid)
         return None if known is None else known.names
 
     def with_evictions(self, pod: Pod) -> Sequence[str]:
         """The nodes where the pod's scheduler would evict others for it."""
-        known = self._find(pod.uid)
+        known = self._member_by_uid(pod.uid)
         return () if known is None else known.with_evictions
 
     def since(self, pods: Iterable[Pod]) -> Sequence[float]:
         """When those of the pods that were asked about, and have got no node, were asked about first."""
-        return [known.since for pod in pods if (known := self._find(pod.uid)) is not None]
+        return [known.since for pod in pods if (known := self._member_by_uid(pod.uid)) is not None]
 
     def forget(self, others: Collection[str], snapshot: Snapshot) -> Sequence[Pod]:
         """Forget pods that wait in no gang any more.
@@ -128,7 +128,7 @@ class RejectedMembers:
         pods = [snapshot.pod(uid) for uid, member in gone.items() if not member.is_answered]
         return [pod for pod in pods if pod is not None]
 
-    def _find(self, uid: str) -> RejectedMember | None:
+    def _member_by_uid(self, uid: str) -> RejectedMember | None:
         return self._known.get(uid) or self._unseen.get(uid)
 
     def _keep(self, pod: Pod, member: RejectedMember, snapshot: Snapshot) -> None:

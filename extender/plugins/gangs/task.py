@@ -425,7 +425,7 @@ class Gangs(BackgroundTask):
         for gang in self._turns.ordered(due, lambda each: each.key.namespace):
             watch = self._watch(gang.key)
             watch.overdue = min(watch.overdue, until) if now >= until else inf
-            if now >= until or self._waits(gang):
+            if now >= until or self._waits_for_overtaken(gang):
                 continue
             own = sum(each.key.namespace == gang.key.namespace for each in self._long.values())
             is_brief = len(self._long) >= (LONG_PLANS if own else 2 * LONG_PLANS)
@@ -447,7 +447,7 @@ class Gangs(BackgroundTask):
             self._hopeless = snapshot, set()
         return self._hopeless[1]
 
-    def _waits(self, gang: Gang) -> bool:
+    def _waits_for_overtaken(self, gang: Gang) -> bool:
         """Whether a more important gang is planned that others have overtaken before: it gets its devices first."""
         return any(each.order < gang.order and self._watch(each.key).is_overtaken for each in self._long.values())
 

@@ -99,7 +99,9 @@ class Allocating:
             for each in claims:
                 made[each.uid] = await self._marked(made[each.uid], self.controllers[each.controller])
             answers = [
-                self._asked(pod, node, self.controllers[name], [about[each.uid] for each in group], made)
+                self._allocated_by_controller(
+                    pod, node, self.controllers[name], [about[each.uid] for each in group], made
+                )
                 for name, group in groups.items()
             ]
             found: dict[str, AllocationResult] = {}
@@ -145,7 +147,7 @@ class Allocating:
         except ParametersError as error:
             raise ControllerRefusesError(str(error)) from error
 
-    async def _asked(
+    async def _allocated_by_controller(
         self,
         pod: Pod,
         node: NodeObject,

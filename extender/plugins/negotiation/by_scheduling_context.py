@@ -111,7 +111,7 @@ class ContextController:
         try:
             async with asyncio.timeout(self._seconds):
                 await self._contexts.select(pod, node.name)
-                found = await self._seen(lambda: self._allocations(question.claims, pod, node.name))
+                found = await self._until_seen(lambda: self._allocations(question.claims, pod, node.name))
                 is_done = not isinstance(found, str)
         except TimeoutError as error:
             raise ControllerError(f"no allocation within {self._seconds:g} s") from error
@@ -161,13 +161,13 @@ class ContextController:
         if not asks_to_deallocate(now.claim):
             now = await self._claims.update(is_to_deallocate(now.raw))
         await self._state.passed(CLAIMS, revision_of(now.raw))
-        await self._seen(lambda: self._is_released(ask))
+        await self._until_seen(lambda: self._is_released(ask))
 
     def _is_released(self, ask: ClaimAsk) -> bool:
         claim = self._state.snapshot.claim(ask.uid)
         return claim is None or not asks_to_deallocate(claim.claim)
 
-    async def _seen(self, find: Callable[[], _T]) -> _T:
+    async def _until_seen(self, find: Callable[[], _T]) -> _T:
         """What is found once the watch shows it. The caller sets a deadline."""
         while not (found := find()):
             await self._changed()

@@ -222,7 +222,9 @@ class Negotiation(WaitingPlugin):
             questions = []
             for name, group in groups:
                 if hindrance := self._hindrance(name, group, tries_again=tries_again):
-                    self._hear(pod.namespace, {each.uid: ControllerAnswer(unanswered(hindrance)) for each in group})
+                    self._remember_answers(
+                        pod.namespace, {each.uid: ControllerAnswer(unanswered(hindrance)) for each in group}
+                    )
                     continue
                 inquiry = _Inquiry(name, pod, tuple(group), asked, nodes)
                 is_limited = in_verb and not self.simulation
@@ -386,7 +388,7 @@ class Negotiation(WaitingPlugin):
         known.metrics.deferred(name)
         late = self._late.setdefault(name, ControllerAnswer(awaited(name)))  # of many pods, it is in memory once
         unusable = (each for each in inquiry.claims if not self._is_usable(each, inquiry.names))
-        self._hear(namespace, {each.uid: late for each in unusable})
+        self._remember_answers(namespace, {each.uid: late for each in unusable})
 
     def _is_usable(self, claim: NegotiatedClaim, names: frozenset[str]) -> bool:
         """Whether filter may decide by the latest answer while a new one is on its way."""
@@ -414,9 +416,9 @@ class Negotiation(WaitingPlugin):
         return task
 
     async def _heard_of(self, inquiry: _Inquiry) -> None:
-        self._hear(inquiry.pod.namespace, await self._asked(inquiry))
+        self._remember_answers(inquiry.pod.namespace, await self._answers_of_controller(inquiry))
 
-    async def _asked(self, inquiry: _Inquiry) -> Mapping[str, ControllerAnswer]:
+    async def _answers_of_controller(self, inquiry: _Inquiry) -> Mapping[str, ControllerAnswer]:
         """The answers of one controller, by uid of the claim."""
         name, claims, names = inquiry.controller, inquiry.claims, inquiry.names
         known = self.controllers[name]
@@ -464,7 +466,7 @@ class Negotiation(WaitingPlugin):
             self._latest = answer
         return self._latest
 
-    def _hear(self, namespace: str, found: Mapping[str, ControllerAnswer]) -> None:
+    def _remember_answers(self, namespace: str, found: Mapping[str, ControllerAnswer]) -> None:
         for uid in found:
             if uid not in self._heard:
                 self._heard.keep(namespace, uid, _Heard(self._clock(), ""))

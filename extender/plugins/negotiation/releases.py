@@ -152,7 +152,7 @@ class ControllerReleases(BackgroundTask):
         try:
             for name in names:
                 if name in controllers:
-                    claim, mark = await self._asked(claim, mark, controllers[name])
+                    claim, mark = await self._released_by_controller(claim, mark, controllers[name])
             if missing:
                 self._left.keep(claim.claim.uid, str(mark))
                 return missing
@@ -168,7 +168,9 @@ class ControllerReleases(BackgroundTask):
             self._on_released(name)
         return ""
 
-    async def _asked(self, claim: ClaimObject, mark: Mark, known: KnownController) -> tuple[ClaimObject, Mark]:
+    async def _released_by_controller(
+        self, claim: ClaimObject, mark: Mark, known: KnownController
+    ) -> tuple[ClaimObject, Mark]:
         """Ask a controller for a release; returns the claim and the mark of the attempt that has released it.
 
         Raises:

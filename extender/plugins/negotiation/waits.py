@@ -177,7 +177,7 @@ class ControllerWaits(BackgroundTask):
             self._seen = self._state.snapshot.version
             return
         now, snapshot = self._clock(), self._state.snapshot
-        self._hear(snapshot, now)
+        self._note_answered_contexts(snapshot, now)
         for uid, each in self._waiting.items():
             if not self._state.still_waits(each.pod):
                 self._waiting.pop(uid)
@@ -194,7 +194,7 @@ class ControllerWaits(BackgroundTask):
                 self._turn += 1
                 self._asked |= dict.fromkeys(each.refused, now)
                 self._served[each.pod.namespace] = self._turn
-                self._work.begin(each.pod.uid, f"pod {each.pod}", tuple(each.refused), partial(self._ask, each))
+                self._work.begin(each.pod.uid, f"pod {each.pod}", tuple(each.refused), partial(self._ask_again, each))
 
     def _finds_controllers(self, each: _Waiting, now: float) -> bool:
         """Look which controllers serve a pod whose claims were not there; False: none does."""
@@ -205,7 +205,7 @@ class ControllerWaits(BackgroundTask):
         each.refused, each.again = dict.fromkeys(self._negotiation.awaited(pod), frozenset(each.names)), now
         return bool(each.refused)
 
-    def _hear(self, snapshot: Snapshot, now: float) -> None:
+    def _note_answered_contexts(self, snapshot: Snapshot, now: float) -> None:
         """A controller has answered, or may have, by a PodSchedulingContext: its pod is asked for at once."""
         keys = self._state.since(self._seen).keys(Topic.CONTEXT)
         self._seen = snapshot.version
@@ -247,7 +247,7 @@ class ControllerWaits(BackgroundTask):
         pods = max((self._numbers[name] for name in controllers), default=0)
         return min(_LONGEST_PAUSE_SECONDS, max(_SHORT_PAUSE_SECONDS, pods / _QUESTIONS_A_SECOND))
 
-    async def _ask(self, each: _Waiting) -> None:
+    async def _ask_again(self, each: _Waiting) -> None:
         each.pause = min(each.pause, longest := self._longest_pause(each.refused))
         each.again, each.pause = self._clock() + each.pause, min(2 * each.pause, longest)
         pod = refreshed(each.pod, self._state.snapshot)

@@ -258,11 +258,11 @@ class EvictionLimits:
         victims, number = option
         with self._alone():
             self._planned.pop(pod.uid, None)
-            now, own = self._now, self._of(pod.namespace)
+            now, own = self._now, self._of_namespace(pod.namespace)
             own.evicted.keep(pod.uid, number + (own.evicted.find(pod.uid) or 0))
             own.made.append((now, number))
             for namespace, count in Counter(each.namespace for each in victims).items():
-                self._of(namespace).suffered.append((now, count))
+                self._of_namespace(namespace).suffered.append((now, count))
         return Evicted.of(pod, victims, snapshot)
 
     def note_in_vain(self, evicted: Evicted, cause: str) -> None:
@@ -274,7 +274,7 @@ class EvictionLimits:
                 cause is the same.
         """
         with self._alone():
-            now, own = self._now, self._of(evicted.namespace)
+            now, own = self._now, self._of_namespace(evicted.namespace)
             _forget_old(own, now)
             if len(own.in_vain) >= MOST_KINDS and evicted.kind not in own.in_vain:
                 del own.in_vain[min(own.in_vain, key=lambda each: own.in_vain[each].until)]
@@ -298,7 +298,7 @@ class EvictionLimits:
             self._now = now
             yield
 
-    def _of(self, namespace: str) -> _OfNamespace:
+    def _of_namespace(self, namespace: str) -> _OfNamespace:
         found = self._known.find(namespace)
         return self._known.keep(namespace, _OfNamespace()) if found is None else found
 
@@ -375,16 +375,16 @@ class EvictionLimits:
 
     def _over_cap(self, pod: Pod, option: Option, planned: _Planned) -> EvictionRefusal | None:
         """Why a cap is too low for an option. ``planned``: for other pods."""
-        (victims, number), now, caps, own = option, self._now, self._caps, self._of(pod.namespace)
+        (victims, number), now, caps, own = option, self._now, self._caps, self._of_namespace(pod.namespace)
         if (own.evicted.find(pod.uid) or 0) + number > caps.for_pod:
             reason = f"at most {caps.for_pod} pods are evicted for one pod"
             return EvictionRefusal(RefusedBy.POD, reason, REMEMBERED_SECONDS)
-        if wait := _wait(own.made, number + planned.number, caps.for_namespace, now):
+        if wait := _seconds_until_room(own.made, number + planned.number, caps.for_namespace, now):
             reason = f"at most {caps.for_namespace} pods are evicted in a minute for pods of namespace {pod.namespace}"
             return EvictionRefusal(RefusedBy.PREEMPTORS, reason, wait)
         for namespace, count in Counter(each.namespace for each in victims).items():
             total = count + planned.victims.get(namespace, 0)
-            if wait := _wait(self._of(namespace).suffered, total, caps.of_namespace, now):
+            if wait := _seconds_until_room(self._of_namespace(namespace).suffered, total, caps.of_namespace, now):
                 reason = f"at most {caps.of_namespace} pods of one namespace are evicted in a minute"
                 return EvictionRefusal(RefusedBy.VICTIMS, reason, wait)
         return None
@@ -412,7 +412,7 @@ def _spec_of(pod: Pod, entry: PodClaim, snapshot: Snapshot) -> ClaimSpec | None:
     return None if made is None else made.claim.spec
 
 
-def _wait(evicted: deque[tuple[float, int]], more: int, cap: int, now: float) -> float:
+def _seconds_until_room(evicted: deque[tuple[float, int]], more: int, cap: int, now: float) -> float:
     """Seconds until more pods may be evicted under a cap for a minute; 0: now. Forgets what is older."""
     while evicted and evicted[0][0] <= now - _MINUTE:
         evicted.popleft()

@@ -102,7 +102,9 @@ class SchedulerEvictions(BackgroundTask):
     async def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
         """The nodes where a scheduler may evict for a pod now. If there is none, the pod is tried again later."""
         snapshot = self._state.snapshot
-        options, refused = await self._off_loop(lambda: self._limits.admit(pod, _known(offered, snapshot), snapshot))
+        options, refused = await self._off_loop(
+            lambda: self._limits.admit(pod, _known_victims(offered, snapshot), snapshot)
+        )
         if options:
             self._offers[pod.uid] = _Offer(pod, options, self._clock() + OFFERED_SECONDS)
         elif refused:
@@ -177,7 +179,7 @@ class SchedulerEvictions(BackgroundTask):
         return list(found.values())
 
 
-def _known(offered: Mapping[str, Victims], snapshot: Snapshot) -> Mapping[str, Option]:
+def _known_victims(offered: Mapping[str, Victims], snapshot: Snapshot) -> Mapping[str, Option]:
     """The victims on each node that are known, and the number of all."""
     return {
         node: ([each for uid in victims.uids if (each := snapshot.pod(uid)) is not None], len(victims.uids))

@@ -40,7 +40,7 @@ class Overrun(NamedTuple):
     def reason(self) -> Reason:
         """The reason for the scheduler. It stays the same while the pod waits, so it tells nothing that is used."""
         cohort = "" if self.lent is None else f", and cohort {self.quota.cohort} has too little left"
-        limit = f"{self.quota.name}: limit {self.limit.name} allows {self._of(self._hard)}{cohort}"
+        limit = f"{self.quota.name}: limit {self.limit.name} allows {self._amount_in_words(self._hard)}{cohort}"
         return Reason(OVER_QUOTA, detail=limit)
 
     @property
@@ -48,20 +48,21 @@ class Overrun(NamedTuple):
         """What would help."""
         limit = f"limit {self.limit.name} of DeviceQuota {self.quota.key}"
         if self.lent is None and self.asked > self._hard:
-            return f"ask for at most {self._of(self._hard)}, or raise {limit}"
+            return f"ask for at most {self._amount_in_words(self._hard)}, or raise {limit}"
         return f"wait until claims of namespace {self.quota.namespace} give back devices, or raise {limit}"
 
     def __str__(self) -> str:
         where = f"device quota {self.quota.name} of namespace {self.quota.namespace}, limit {self.limit.name}"
         cohort = "" if self.lent is None else f"; cohort {self.quota.cohort} has {self.lent} left to lend"
         kept = f" ({self.kept} of them kept for waiting pods)" if self.kept.nano else ""
-        return f"{where}: {self.used} of {self._of(self._hard)} in use{kept}, and {self.asked} more needed{cohort}"
+        limit = self._amount_in_words(self._hard)
+        return f"{where}: {self.used} of {limit} in use{kept}, and {self.asked} more needed{cohort}"
 
     @property
     def _hard(self) -> Quantity:
         return self.limit.hard[self.counts]
 
-    def _of(self, amount: Quantity) -> str:
+    def _amount_in_words(self, amount: Quantity) -> str:
         """An amount with its noun: ``8 devices`` or ``80Gi of memory``."""
         if self.counts != DEVICES:
             return f"{amount} of {counted_name(self.counts)}"

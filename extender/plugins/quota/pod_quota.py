@@ -85,7 +85,9 @@ class PodQuota:
         if self.unreadable:
             return UnreadableQuota(self.unreadable)
         ours = [each.claim.spec for each in claims.pending]
-        return self._overrun(lambda limit: _sum(least(limit, ours), self._asked(limit, claims.negotiated)))
+        return self._overrun(
+            lambda limit: _sum(least(limit, ours), self._asked_of_controllers(limit, claims.negotiated))
+        )
 
     def refusal_of(
         self, pending: Sequence[ClaimObject], found: Allocation, negotiated: Sequence[NegotiatedClaim]
@@ -97,9 +99,11 @@ class PodQuota:
         """
         taken = [Taken(each.claim.spec, got) for each, got in zip(pending, found.results, strict=True)]
         meter = meter_of(self.snapshot, self.solver)
-        return self._overrun(lambda limit: _sum(meter.measured(limit, taken), self._asked(limit, negotiated)))
+        return self._overrun(
+            lambda limit: _sum(meter.measured(limit, taken), self._asked_of_controllers(limit, negotiated))
+        )
 
-    def _asked(self, limit: DeviceLimit, negotiated: Sequence[NegotiatedClaim]) -> Amounts:
+    def _asked_of_controllers(self, limit: DeviceLimit, negotiated: Sequence[NegotiatedClaim]) -> Amounts:
         """What controllers are asked for; or what one has allocated before, if that was over quota and given back."""
         amounts: Amounts = {}
         for each in negotiated:
@@ -133,7 +137,7 @@ class PodQuota:
             found = overrun(self.quotas, needed, use or self._in_use, self.snapshot)
             if found is None or use is not None:
                 return found
-            kept = self._kept(found.quota, found.limit)
+            kept = self._kept_for_others(found.quota, found.limit)
         except SearchLimitError as error:
             raise TimeoutError from error
         return found._replace(kept=kept.get(found.counts, found.kept))
@@ -144,11 +148,11 @@ class PodQuota:
         amounts = [self._total(quota, limit).amounts]
         if assumed:
             amounts.append(meter_of(self.snapshot, self.solver).allocated(limit, assumed))
-        if kept := self._kept(quota, limit):
+        if kept := self._kept_for_others(quota, limit):
             amounts.append(kept)
         return amounts[0] if len(amounts) == 1 else total(amounts)
 
-    def _kept(self, quota: DeviceQuota, limit: DeviceLimit) -> Amounts:
+    def _kept_for_others(self, quota: DeviceQuota, limit: DeviceLimit) -> Amounts:
         """What is kept for other pods.
 
         If more is kept than a quota allows, because it was lowered or two replicas kept devices at once, the pods do

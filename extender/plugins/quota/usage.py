@@ -128,11 +128,11 @@ def least_of(limit: DeviceLimit, requests: Iterable[Request]) -> Amounts:
 
 def _least(limit: DeviceLimit, request: Request) -> Amounts:
     """The smallest amount of each resource among the alternatives."""
-    ways = [_asked(limit, way) for way in request.alternatives]
+    ways = [_asked_amounts(limit, way) for way in request.alternatives]
     return {name: min(way.get(name, _ZERO) for way in ways) for name in (ways[0] if ways else ())}
 
 
-def _asked(limit: DeviceLimit, way: DeviceRequest) -> Amounts:
+def _asked_amounts(limit: DeviceLimit, way: DeviceRequest) -> Amounts:
     """The amounts that a request asks for. A whole device may have more capacity."""
     if way.device_class != limit.device_class or way.admin_access:
         return {}

@@ -83,7 +83,7 @@ class _Judging:
         world, decider = self._world_of(pod)
         stopped, until = decider.stopped, min(self.until, decider.solver.clock() + POD_SECONDS)
         try:
-            found = _found(pod, names, world, decider, until)
+            found = _devices_on_first_node(pod, names, world, decider, until)
         except UndecidedError:
             self.judged.undecided.append(rejected)
             self.too_hard.add(kind)
@@ -137,7 +137,9 @@ class _Found(NamedTuple):
     allocation: Allocation | None = None
 
 
-def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> _Found | None:
+def _devices_on_first_node(
+    pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float
+) -> _Found | None:
     """What the pod would get on the first of the nodes that takes it; a pod that needs nothing new, no devices.
 
     A node that kube-scheduler itself rejects does not count: to wake the pod for it would help no pod.

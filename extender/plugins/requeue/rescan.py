@@ -137,7 +137,7 @@ class Rescan(BackgroundTask):
             self._missed.update(task.missed())
         self._begin(snapshot)
         self._read()
-        asked = [*self._probes(snapshot), *self._find(snapshot)]
+        asked = [*self._probes(snapshot), *self._tell_tasks(snapshot)]
         for pod in asked:
             with self._faults.of(f"pod {pod}"):
                 await self._wake(pod)
@@ -207,7 +207,7 @@ class Rescan(BackgroundTask):
             logger.info("scheduler tried", scheduler=name or DEFAULT_SCHEDULER, pod=str(pod))
         return found
 
-    def _find(self, snapshot: Snapshot) -> Sequence[Pod]:
+    def _tell_tasks(self, snapshot: Snapshot) -> Sequence[Pod]:
         """Tell the tasks of pods, one of each namespace after the other; returns those that are to be asked about."""
         asked: list[Pod] = []
 
@@ -215,7 +215,7 @@ class Rescan(BackgroundTask):
             pod = snapshot.pod(uid)
             if pod is None:
                 return True
-            found = self._told(pod, snapshot)
+            found = self._answer_of_tasks(pod, snapshot)
             if found is Found.FULL or (found is Found.ASK and len(asked) == WOKEN_AT_ONCE):
                 return False
             if found is Found.ASK:
@@ -225,7 +225,7 @@ class Rescan(BackgroundTask):
         self._backlog.offer(tell, FOUND_AT_ONCE)
         return asked
 
-    def _told(self, pod: Pod, snapshot: Snapshot) -> Found:
+    def _answer_of_tasks(self, pod: Pod, snapshot: Snapshot) -> Found:
         """What the tasks say to a pod."""
         said = [Found.KNOWN]
         self._asked.remember(pod, snapshot)

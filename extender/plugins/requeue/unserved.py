@@ -189,7 +189,7 @@ class Unserved(BackgroundTask):
                 with self._faults.of(f"pod {pod}"):
                     if cause is None and not is_late:
                         cause = await self._found_cause(pod, namespace, rejection.reasons)
-                    self._tell(pod, rejection.reasons, cause or Cause())
+                    self._write_event(pod, rejection.reasons, cause or Cause())
 
     def _known_cause(self, pod: Pod, reasons: str) -> Cause | None:
         found = self._causes.find(self._kind(pod, reasons))
@@ -209,7 +209,7 @@ class Unserved(BackgroundTask):
     def _kind(self, pod: Pod, reasons: str) -> Hashable:
         return pod.namespace, likeness_of(pod, self._state.snapshot), reasons
 
-    def _tell(self, pod: Pod, reasons: str, cause: Cause) -> None:
+    def _write_event(self, pod: Pod, reasons: str, cause: Cause) -> None:
         """Write the Event, unless the pod has got a node meanwhile, or was rejected for other reasons."""
         if self._told.has(pod, reasons):
             self._told.keep(pod, reasons, cause.line)

@@ -216,7 +216,7 @@ def judge(classes: Iterable[ResourceClass], existing: Sequence[RawObject], api_v
     serving = {name: found for each in existing if (name := _served_by(each)) and (found := each)}
     known, judgements = dict(by_name), []
     for each in sorted(classes, key=lambda each: (each.group is not None, each.name)):
-        taken = _taken(each, by_name.get(each.name), serving.get(each.asked_as))
+        taken = _judgement_if_taken(each, by_name.get(each.name), serving.get(each.asked_as))
         if taken is not None:
             judgement = taken
         elif each.group is not None:
@@ -235,7 +235,7 @@ def owner_of(device_class: RawObject) -> Mapping[str, str] | None:
     return next((each for each in owners if (each.get("apiVersion"), each.get("kind")) == _OWNER), None)
 
 
-def _taken(
+def _judgement_if_taken(
     resource_class: ResourceClass, present: RawObject | None, serving: RawObject | None
 ) -> ClassJudgement | None:
     """The judgement of a class whose place is taken; None if it is not.

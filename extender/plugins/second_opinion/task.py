@@ -98,18 +98,18 @@ class SecondOpinions(BackgroundTask):
         if keys is not None and not keys and not self._waiting:
             return
         looked = await self._off_loop(partial(self._turn, keys, snapshot))
-        self._tell(looked)
+        self._record_looks(looked)
         self._again = self._clock() + max(1.0, (self._clock() - began) / SHARE if looked else 0.0)
 
     def _turn(self, keys: Iterable[ObjectKey] | None, snapshot: Snapshot) -> _Looked:
         """Find new allocations, and look at some of those that wait. At first, all claims are compared."""
-        self._find(keys, snapshot)
+        self._queue_allocated(keys, snapshot)
         for uid in [uid for uid in self._waiting if snapshot.claim(uid) is None]:
             self._waiting.pop(uid)
         claims = [claim for uid in self._waiting if (claim := snapshot.claim(uid)) is not None]
         return self._looked(claims, snapshot) if claims else []
 
-    def _find(self, keys: Iterable[ObjectKey] | None, snapshot: Snapshot) -> None:
+    def _queue_allocated(self, keys: Iterable[ObjectKey] | None, snapshot: Snapshot) -> None:
         """Let the claims wait whose allocations have appeared; ``keys``: those that have changed, None: not known."""
         for key in sorted(snapshot.claims) if keys is None else keys:
             claim = snapshot.claims.get(key)
@@ -124,7 +124,7 @@ class SecondOpinions(BackgroundTask):
             self._looks = SecondLooks(self._selectors, self._make_engine(), self._clock)
         return list(self._looks.at(claims, snapshot, LOOK_SECONDS))
 
-    def _tell(self, looked: _Looked) -> None:
+    def _record_looks(self, looked: _Looked) -> None:
         for claim, looks in looked:
             self._waiting.pop(claim.claim.uid)
             if claim.claim.allocation is not None:

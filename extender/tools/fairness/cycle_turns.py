@@ -24,13 +24,13 @@ class CycleTurns:
     async def turn(self, caller: str) -> None:
         """Wait for a turn. The piece is what the caller does until it waits for something else."""
         if not self._is_taken:
-            self._take()
+            self._take_turn()
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append(turn)
         await turn
 
-    def _take(self) -> None:
+    def _take_turn(self) -> None:
         self._is_taken = True
         asyncio.get_running_loop().call_soon(self._begin_cycle)
 
@@ -44,4 +44,4 @@ class CycleTurns:
                 self._waiting[caller] = turns
             if not turn.done():  # else its caller has left
                 turn.set_result(None)
-                self._take()
+                self._take_turn()

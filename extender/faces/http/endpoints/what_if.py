@@ -137,7 +137,7 @@ def _decoded(body: bytes, content_type: str) -> Mapping[str, JSON]:
 async def _while_connected(request: Request, asking: Coroutine[Any, Any, WhatIfAnswer]) -> WhatIfAnswer | None:
     """The answer; None if the client is gone before, and the work has ended."""
     work = asyncio.create_task(asking)
-    leaving = asyncio.create_task(_left(request))
+    leaving = asyncio.create_task(_until_disconnected(request))
     try:
         await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
         return await work if work.done() else None
@@ -148,7 +148,7 @@ async def _while_connected(request: Request, asking: Coroutine[Any, Any, WhatIfA
             await asyncio.gather(work, leaving, return_exceptions=True)
 
 
-async def _left(request: Request) -> None:
+async def _until_disconnected(request: Request) -> None:
     """Comes to its end when the client is gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
