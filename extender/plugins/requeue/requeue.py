@@ -93,6 +93,8 @@ class Requeue(BackgroundTask):
         self._woken: dict[str, float] = {}
         self._waking: dict[str, _Waking] = {}
         self._names = NodeLists()
+        self._anew: set[str] = set()
+        """The uids of the pods for which something has changed, that no snapshot tells, since the last look began."""
 
     @property
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
@@ -149,6 +151,7 @@ class Requeue(BackgroundTask):
         rejected = self._rejected.get(pod.uid)
         if rejected is not None:
             rejected.attention = Attention.NOW
+            self._anew.add(pod.uid)
 
     def on_woken(self, pod: Pod) -> None:
         """Forget the pod."""
@@ -175,12 +178,14 @@ class Requeue(BackgroundTask):
         for each, _, _ in candidates:
             each.attention = Attention.NOW
         judge = partial(judge_pods, candidates, snapshot, self._kept, self._turns)
+        self._anew.clear()
         judged = await self._off_loop(judge)
         fitting = [(each, kept) for each, kept in judged.fitting if self._rejected.get(each.pod.uid) is each]
         for each, kept in fitting:
             self._keep(each.pod, kept)
         for each in judged.refused:
-            each.refuse(self._least)
+            if each.pod.uid not in self._anew:  # otherwise the next look knows more than this one
+                each.refuse(self._least)
         for each in judged.undecided:
             each.postpone(self._decider.solver.clock())
         now = asyncio.get_running_loop().time

@@ -1,19 +1,21 @@
 """Waking: who is woken when devices appear, how often, and who is left alone."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from allocator import Limits
 from extender.assembly import make_extender
 from extender.config.settings import Settings
+from extender.framework.cluster_with_kept import ClusterWithKept
 from extender.framework.filter import FilterResult
 from extender.framework.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.framework.task import Rejection
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS, SLICES
-from extender.plugins.requeue.requeue import ANSWER_SECONDS
+from extender.plugins.requeue.requeue import ANSWER_SECONDS, Requeue
 from tests.extender.plugins.requeue.scenes import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import (
     Object,
@@ -37,6 +39,25 @@ async def test_a_slice_wakes_the_pod_that_waits_for_it_once() -> None:
     assert await scene.woken() == ["p"]
     await scene.put(local_slice("b"))
     assert await scene.woken() == []
+
+
+async def test_what_no_snapshot_tells_while_a_pod_is_judged_has_the_pod_judged_once_more() -> None:
+    looks: list[int] = []
+
+    async def count(work: Callable[[], Any]) -> Any:
+        found = work()
+        looks.append(len(looks))
+        if len(looks) == 1:
+            scene.requeue.judge_anew(waiter)
+        return found
+
+    scene = Scene.of(*WORLD, *waiting("p"))
+    state, waiter = scene.cluster.state, scene.cluster.state.snapshot.pods[ObjectKey("ns", "p")]
+    scene.requeue = Requeue(state, ClusterWithKept(scene.decider, state), scene.writer, lambda _: None, count)
+    scene.reject("p")
+    scene.requeue.judge_anew(waiter)
+    await scene.turns(2.0)
+    assert len(looks) == 2
 
 
 async def test_a_pod_that_is_rejected_again_is_woken_again() -> None:
