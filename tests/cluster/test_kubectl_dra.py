@@ -20,7 +20,8 @@ from extender.faces.commands.top import look
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES, Resource
-from tests.kit.controlplane.access import ADMIN, Access
+from tests.kit.controlplane.access import ADMIN, ROLE_BINDINGS, Access
+from tests.kit.controlplane.access import ROLES as ROLES_OF_NAMESPACE
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.driver import Driver
@@ -38,8 +39,6 @@ STANDBY = ObjectKey(SYSTEM, "dra-extender-standby")
 RBAC = "rbac.authorization.k8s.io"
 ROLES = Resource("ClusterRole", "clusterroles", RBAC, ("v1",), namespaced=False)
 BINDINGS = Resource("ClusterRoleBinding", "clusterrolebindings", RBAC, ("v1",), namespaced=False)
-TENANT_ROLES = Resource("Role", "roles", RBAC, ("v1",), namespaced=True)
-TENANT_BINDINGS = Resource("RoleBinding", "rolebindings", RBAC, ("v1",), namespaced=True)
 ACCOUNTS = Resource("ServiceAccount", "serviceaccounts", "", ("v1",), namespaced=True)
 FORWARDS = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
@@ -372,10 +371,10 @@ async def test_a_tenant_with_rights_in_the_namespace_alone_learns_the_cause(kube
     async with user(kubectl.client, waiting, []) as token:
         subject = {"kind": "ServiceAccount", "namespace": waiting, "name": "user"}
         metadata = {"name": "tenant", "namespace": waiting}
-        await kubectl.client.create(TENANT_ROLES, {"metadata": metadata, "rules": rules})
+        await kubectl.client.create(ROLES_OF_NAMESPACE, {"metadata": metadata, "rules": rules})
         reference = {"apiGroup": RBAC, "kind": "Role", "name": "tenant"}
         binding = {"metadata": metadata, "roleRef": reference, "subjects": [subject]}
-        await kubectl.client.create(TENANT_BINDINGS, binding)
+        await kubectl.client.create(ROLE_BINDINGS, binding)
         kubeconfig = kubectl.kubeconfig(token)
 
         async def explained() -> Printed:

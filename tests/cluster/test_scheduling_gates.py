@@ -11,7 +11,7 @@ from extender.cluster.objects.pods import GATE, GROUP, GROUP_SIZE
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import DEVICE_QUOTAS, PODS, TEMPLATES
 from extender.planning.kube_scheduler import DEFAULT_SCHEDULER
-from tests.kit.controlplane.access import EXTENDER
+from tests.kit.controlplane.access import EXTENDER, ROLE_BINDINGS, ROLES, TENANT
 from tests.kit.controlplane.client import Client, connect
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.definitions import DEVICE_QUOTA, defined
@@ -26,6 +26,7 @@ from tests.kit.waiting import pause, wait_for_answer
 
 NAME: Final = "gated-scheduler"
 OTHER: Final = "example.com/quota"
+LIFTED: Final = {"spec": {"schedulingGates": None}}
 
 
 @pytest.fixture
@@ -38,6 +39,16 @@ async def gated(client: Client, plane: ControlPlane, nodes: list[str]) -> AsyncI
         pair(client, plane, NAME, serve=SERVE_GATED) as running,
     ):
         yield running
+
+
+async def grant(client: Client, namespace: str, user: str) -> None:
+    """Let a user change the pods of a namespace, as the role `edit` does."""
+    metadata = {"name": user, "namespace": namespace}
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch", "update"]}]
+    await client.create(ROLES, {"metadata": metadata, "rules": rules})
+    reference = {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": user}
+    subject = {"apiGroup": ROLES.group, "kind": "User", "name": user}
+    await client.create(ROLE_BINDINGS, {"metadata": metadata, "roleRef": reference, "subjects": [subject]})
 
 
 def gated_pod(namespace: str, name: str, **spec: object) -> RawObject:
@@ -92,7 +103,18 @@ class TestPolicies:
             image = {"spec": {"containers": [{**made["spec"]["containers"][0], "image": "another"}]}}
             with pytest.raises(ApiError, match=refused):
                 await extender.patch(PODS, key, image)
-            lifted = await extender.patch(PODS, key, {"spec": {"schedulingGates": None}})
+            await grant(client, namespace, TENANT)
+            async with connect(plane.access(TENANT)) as tenant:
+
+                async def ungated() -> str:
+                    try:
+                        return str(await tenant.patch(PODS, key, LIFTED))
+                    except ApiError as error:
+                        return str(error)
+
+                refused = "only who may bind pods may lift the scheduling gate"
+                await wait_for_answer(ungated, lambda found: refused in found, "a tenant that is refused", within=30.0)
+            lifted = await extender.patch(PODS, key, LIFTED)
         assert gates(lifted) == []
 
 

@@ -9,10 +9,18 @@ from typing import Final
 
 import orjson
 
+from extender.kube.resources import Resource
+
+ROLES: Final = Resource("Role", "roles", "rbac.authorization.k8s.io", ("v1",), namespaced=True)
+ROLE_BINDINGS: Final = Resource("RoleBinding", "rolebindings", ROLES.group, ("v1",), namespaced=True)
+
 ADMIN: Final = "admin"
 CONTROLLERS: Final = "system:kube-controller-manager"
 SCHEDULER: Final = "system:kube-scheduler"
 EXTENDER: Final = "dra-extender"
+TENANT: Final = "tenant"
+"""Somebody who has no rights but those that a test gives."""
+
 KUBELET: Final = "system:node:node-1"
 """Of the only node that has a kubelet, in most tests."""
 
@@ -24,6 +32,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     CONTROLLERS: "system:masters",
     SCHEDULER: "system:authenticated",
     EXTENDER: "system:authenticated",
+    TENANT: "system:authenticated",
     **dict.fromkeys((KUBELET, *MORE_KUBELETS), "system:nodes"),
 }
 
