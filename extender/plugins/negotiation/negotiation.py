@@ -205,9 +205,7 @@ class Negotiation(WaitingPlugin):
         if not claims:
             return
         asked = frozenset(names)
-        if asked == self._asked_last:
-            asked = self._asked_last
-        self._asked_last = asked
+        self._asked_last = asked = self._asked_last if asked == self._asked_last else asked
         by_controller: dict[str, list[NegotiatedClaim]] = defaultdict(list)
         for each in claims:
             if anew or not self._is_fresh(each, asked):
@@ -222,9 +220,8 @@ class Negotiation(WaitingPlugin):
             questions = []
             for name, group in groups:
                 if hindrance := self._hindrance(name, group, tries_again=tries_again):
-                    self._remember_answers(
-                        pod.namespace, {each.uid: ControllerAnswer(unanswered(hindrance)) for each in group}
-                    )
+                    answer = ControllerAnswer(unanswered(hindrance))
+                    self._remember_answers(pod.namespace, {each.uid: answer for each in group})
                     continue
                 inquiry = _Inquiry(name, pod, tuple(group), asked, nodes)
                 is_limited = in_verb and not self.simulation
