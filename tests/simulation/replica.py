@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -101,7 +102,8 @@ class Replica:
         if self._process is not None and self.extender is not None:
             service = self.extender.service
             service.stop()
-            await self._within(service.finish(5.0))
+            with suppress(AwayError):  # it is killed while it ends
+                await self._within(service.finish(5.0))
         await self.kill()
 
     async def filter(self, body: bytes) -> tuple[list[str], list[str]]:
