@@ -1,7 +1,7 @@
 """The queue at the gate: which pods are held, and which are next, in fair turns of their namespaces."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
@@ -20,7 +20,15 @@ from extender.framework.plugin import Refused
 from extender.framework.queueing_hints import queueing_hint
 from extender.kube.api import ObjectKey
 from extender.plugins.scheduling_gates.gated_pods import GatedPods
-from extender.plugins.scheduling_gates.judging import HOPELESS, NOT_KNOWN, Prospect, held_by, prospect_of, with_lifted
+from extender.plugins.scheduling_gates.judging import (
+    HOPELESS,
+    NOT_KNOWN,
+    WHOLE,
+    Prospect,
+    held_by,
+    prospect_of,
+    with_lifted,
+)
 from extender.plugins.scheduling_gates.pod_lines import Line, Lines
 from extender.plugins.scheduling_gates.shares import EXTRA_SECONDS, Account, Bounds, Shares
 from extender.plugins.scheduling_gates.turn import Next, Turn
@@ -164,7 +172,10 @@ class GateQueue:
 
     def _held_of(self, gang: GangKey) -> Iterable[str]:
         gated = self._gated.get(gang.namespace, GatedPods())
-        return (uid for uid in self._snapshot.gangs.members.get(gang, ()) if uid in gated.held)
+        return (uid for uid in self._members(gang) if uid in gated.held)
+
+    def _members(self, gang: GangKey) -> Collection[str]:
+        return self._snapshot.gangs.members.get(gang, ())
 
     def _judge_anew(self, uids: Iterable[str]) -> None:
         for uid in uids:
@@ -278,10 +289,12 @@ class GateQueue:
         return Shares(self._bounds, sum(each.lifted for each in accounts.values()), number), turns
 
     def _asked(self, until: float, uid: str) -> Prospect | None:
-        """What filter remembers of a pod; None: there is no time to ask."""
+        """What filter remembers of a pod; None: there is no time to ask, or not all pods of its gang are judged."""
         pod = self._snapshot.pod(uid)
-        if pod is None or pod.gang_key is not None:
+        if pod is None:
             return NOT_KNOWN
+        if pod.gang_key is not None:
+            return WHOLE if self._gated[pod.namespace].new.keys().isdisjoint(self._members(pod.gang_key)) else None
         return prospect_of(pod, self._snapshot, self._decider) if self._solver.clock() < until else None
 
     def _extra(self, name: str, turn: Turn, shares: Shares) -> Sequence[Pod]:
@@ -297,7 +310,7 @@ class GateQueue:
         """Take a pod, and with it those of its gang that wait for their turn; empty: quotas have no room for them."""
         head, gated = next_one.head, self._gated[name]
         first = self._snapshot.pods[self._snapshot.pod_keys[head.uid]]
-        uids = [head.uid] if first.gang_key is None else [*self._snapshot.gangs.members.get(first.gang_key, ())]
+        uids = [head.uid] if first.gang_key is None else self._members(first.gang_key)
         pods = [pod for uid in uids if uid in self._kinds and (pod := self._snapshot.pod(uid)) is not None]
         refused = self._over_quota(pods)
         for pod in pods:
@@ -311,7 +324,10 @@ class GateQueue:
         return () if refused else pods
 
     def _over_quota(self, pods: Sequence[Pod]) -> Refused | None:
-        """Who refuses one of some pods beside the lifted ones of their namespace that come before it."""
+        """Who refuses one of some pods beside the lifted ones of their namespace that come before it.
+
+        Of a large gang, not all pods are asked about: filter finds out what was not found in time.
+        """
         if not self._solver.plugins.count_holders(pods[0], self._snapshot):
             return None
         namespace = pods[0].namespace
@@ -319,10 +335,13 @@ class GateQueue:
         uids |= {uid for uid, each in self._lifted.items() if each.namespace == namespace}
         lifted = (known for uid in uids if (known := self._snapshot.pod(uid)) is not None)
         before = sorted((each for each in lifted if each.order < pods[0].order), key=attrgetter("order"))
+        until = self._solver.clock() + JUDGING_SECONDS
         for number, pod in enumerate(pods):
             snapshot = self._with_lifted([*before, *pods[:number]], namespace)
             if (refused := self._held_by(pod, snapshot)) is not None:
                 return refused
+            if self._solver.clock() > until:
+                break
         return None
 
     def _with_lifted(self, pods: Sequence[Pod], namespace: str) -> Snapshot:

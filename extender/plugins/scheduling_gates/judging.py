@@ -52,6 +52,8 @@ class Prospect:
 NOT_KNOWN: Final = Prospect()
 HOPELESS: Final = Prospect(0)
 NEEDS_NOTHING: Final = Prospect(2**31)
+WHOLE: Final = Prospect(2**31)
+"""Of a gang: where its pods find nodes is not known, and all of them are lifted together."""
 
 
 def held_by(pod: Pod, snapshot: Snapshot, solver: Solver) -> Refused | None:

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
+from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.lease import SharedLease
@@ -19,21 +20,36 @@ from extender.plugins.scheduling_gates.gate_queue import GateQueue
 from extender.plugins.scheduling_gates.metrics import GateMetrics
 from extender.plugins.scheduling_gates.pod_lines import Line, PodLines
 from extender.plugins.scheduling_gates.shares import Bounds
+from extender.tools.fairness.backlog import Backlog
 
 SCHEDULING_GATES: Final = ObjectKey("kube-system", "dra-extender-scheduling-gates")
 """The lease of the replica that lifts gates."""
 
-MOST_WRITES: Final = 32
-"""Gates that are lifted at a time."""
+MOST_WRITES: Final = 8
+"""Gates of one namespace that are lifted at a time. Of all together, no more than `Bounds.lifted`."""
 
 WRITE_SECONDS: Final = 0.1
-"""How long a turn waits for its writes. Slow ones go on beside the next turns."""
+"""How long a turn begins writes and waits for them. Slow ones go on beside the next turns."""
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 30.0
-"""After a write that failed, no gate is lifted for a while. The time doubles with each failure in a row."""
+"""After a write that failed, no gate of its namespace is lifted for a while. The time doubles with each failure in a
+row."""
+
+KEPT_PAUSES: Final = 4096
+"""Namespaces whose pause is remembered."""
+
+_LEASE: Final = ""
+"""Stands for a namespace where a pause is that of the lease."""
 
 logger = structlog.get_logger()
+
+
+class _Pause(NamedTuple):
+    """A pause after a write that failed: how long it is, and when it ends."""
+
+    seconds: float
+    ends: float
 
 
 class GateLifter(BackgroundTask):
@@ -61,19 +77,21 @@ class GateLifter(BackgroundTask):
         self._queue, self._clock, self._metrics = queue, queue.clock, metrics
         self._version: int | None = None
         """Of the snapshot that the queue has seen last; None: this replica lifts no gates."""
-        self._writes: set[asyncio.Task[None]] = set()
-        self._waiting: list[Pod] = []
-        """Chosen pods for which there is no place among the writes yet."""
-        self._pause, self._again = FIRST_PAUSE_SECONDS, 0.0
+        self._writes: dict[str, set[asyncio.Task[None]]] = {}
+        """By namespace; none is empty."""
+        self._waiting = Backlog[str](self._awaits_turn)
+        """The uids of chosen pods for which there is no place among the writes yet."""
+        self._pauses = Recent[_Pause](KEPT_PAUSES)
+        """By namespace."""
 
     @property
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
         """The writes that lift gates."""
-        return [*self._writes]
+        return [each for writes in self._writes.values() for each in writes]
 
     async def tick(self) -> None:
         """Lift the gates of pods whose turn it is."""
-        if self._state.not_ready or self._clock() < self._again:
+        if self._state.not_ready or self._is_paused(_LEASE):
             return
         snapshot = self._state.snapshot
         lines = self._lines.at(snapshot)
@@ -86,7 +104,8 @@ class GateLifter(BackgroundTask):
             self._queue.follow(snapshot, lines, self._state.since(self._version))
         self._version = snapshot.version
         self._queue.judge()
-        self._waiting += self._queue.chosen()
+        for pod in self._queue.chosen():
+            self._waiting.add(pod.namespace, pod.uid)
         self._metrics.at_gate(self._queue.held, self._queue.waiting)
         await self._lift()
 
@@ -99,21 +118,45 @@ class GateLifter(BackgroundTask):
             else:
                 await self._lease.give_back()
         except (WriteRefusedError, OutcomeUnknownError) as error:
-            self._fail("lease not taken", error=str(error))
+            self._fail(_LEASE, "lease not taken", error=str(error))
+        else:
+            self._pauses.forget(_LEASE)
         if not is_held and self._version is not None:
             self._version = None
-            self._waiting.clear()
+            self._waiting = Backlog[str](self._awaits_turn)
             self._metrics.at_gate(0, 0)
         return is_held
 
     async def _lift(self) -> None:
-        """Begin as many writes as there are places for, and wait for them a moment."""
-        while self._waiting and len(self._writes) < MOST_WRITES:
-            write = asyncio.create_task(self._lift_one(self._waiting.pop(0)))
-            self._writes.add(write)
-            write.add_done_callback(self._writes.discard)
-        if self._writes:
-            await asyncio.wait(self._writes, timeout=WRITE_SECONDS)
+        """Begin writes, in turns of the namespaces, each as soon as there is a place for it; for a moment."""
+        now = asyncio.get_running_loop().time
+        until, before = now() + WRITE_SECONDS, {*self.unfinished}
+        while (left := until - now()) > 0:
+            self._waiting.offer(self._begin, len(self._waiting))
+            if not (begun := {*self.unfinished} - before):
+                return
+            await asyncio.wait(begun, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
+    def _awaits_turn(self, uid: str) -> bool:
+        pod = self._state.snapshot.pod(uid)
+        return pod is not None and pod.awaits_turn
+
+    def _begin(self, uid: str) -> bool:
+        """Begin to lift the gate of a pod; False: its namespace has no place now."""
+        pod = self._state.snapshot.pod(uid)
+        if pod is None:
+            return True
+        writes = self._writes.get(pod.namespace, set())
+        if len(writes) >= MOST_WRITES or self._is_paused(pod.namespace):
+            return False
+        write = asyncio.create_task(self._lift_one(pod))
+        self._writes[pod.namespace] = writes | {write}
+        write.add_done_callback(partial(self._end, pod.namespace))
+        return True
+
+    def _end(self, namespace: str, write: asyncio.Task[None]) -> None:
+        if left := self._writes.pop(namespace) - {write}:
+            self._writes[namespace] = left
 
     async def _lift_one(self, pod: Pod) -> None:
         try:
@@ -121,21 +164,25 @@ class GateLifter(BackgroundTask):
         except ApiError as error:
             self._queue.not_lifted(pod.uid)
             if not (error.is_conflict or error.is_missing):
-                self._fail("gate not lifted", pod=str(pod), error=str(error))
+                self._fail(pod.namespace, "gate not lifted", pod=str(pod), error=str(error))
         except OutcomeUnknownError as error:
-            self._fail("gate perhaps not lifted", pod=str(pod), error=str(error))
+            self._fail(pod.namespace, "gate perhaps not lifted", pod=str(pod), error=str(error))
         else:
-            self._pause = FIRST_PAUSE_SECONDS
+            self._pauses.forget(pod.namespace)
             self._metrics.lifted()
             logger.info("gate lifted", pod=str(pod))
 
-    def _fail(self, event: str, **fields: str) -> None:
-        """Something could not be written: the API server has its time."""
+    def _is_paused(self, namespace: str) -> bool:
+        pause = self._pauses.find(namespace)
+        return pause is not None and self._clock() < pause.ends
+
+    def _fail(self, namespace: str, event: str, **fields: str) -> None:
+        """Something of a namespace could not be written: the API server has its time."""
         self._metrics.failed()
-        now = self._clock()
-        if now >= self._again:  # writes that fail together count once
-            self._again = now + self._pause
-            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        if not self._is_paused(namespace):  # writes that fail together count once
+            before = self._pauses.find(namespace)
+            seconds = FIRST_PAUSE_SECONDS if before is None else min(2 * before.seconds, LONGEST_PAUSE_SECONDS)
+            self._pauses.keep(namespace, _Pause(seconds, self._clock() + seconds))
         logger.warning(event, **fields)
 
 

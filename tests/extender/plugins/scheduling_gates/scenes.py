@@ -73,7 +73,7 @@ class Replica:
     def __init__(self, scene: "Scene", name: str, bounds: Bounds) -> None:
         state = scene.cluster.state
         self.scene, self.state = scene, state
-        self.solver = replace(solver(), clock=lambda: scene.now)
+        self.solver = replace(solver(), clock=scene.clock)
         self.transport = Transport(scene.cluster.api)
         self.decider = Decider(self.solver, state)
         self.told: dict[str, str] = {}
@@ -107,13 +107,22 @@ class Replica:
 
 
 class Scene:
-    """A cluster with a replica, and the time."""
+    """A cluster with a replica, and the time.
+
+    Attributes:
+        looks: seconds that pass with each look at the clock.
+    """
 
     def __init__(self, *objects: Object, bounds: Bounds = BOUNDS) -> None:
         self.cluster = Cluster.of(*objects)
-        self.now = 0.0
+        self.now = self.looks = 0.0
         self.bounds = bounds
         self.first = Replica(self, "first", bounds)
+
+    def clock(self) -> float:
+        """The time; it passes a little with each look."""
+        self.now += self.looks
+        return self.now
 
     def replica(self, name: str = "second") -> Replica:
         """Another process beside the first one."""

@@ -1,11 +1,15 @@
 """Whose gate is lifted, and when: fair turns of namespaces within bounds, and nobody whom no try helps."""
 
+import asyncio
+
 import pytest
 
 from extender.cluster.objects.pods import GATE, GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
 from extender.plugins.scheduling_gates.shares import EXTRA_SECONDS, FEW, Bounds
+from extender.plugins.scheduling_gates.task import MOST_WRITES
+from tests.extender.cluster.writes.scenes import FORBIDDEN
 from tests.extender.plugins.scheduling_gates.scenes import (
     NOWHERE,
     Scene,
@@ -15,8 +19,10 @@ from tests.extender.plugins.scheduling_gates.scenes import (
     site,
     waiting,
 )
-from tests.kit.clusters import claim, pod
+from tests.kit.clusters import claim, pod, request
 from tests.kit.objects.quotas import limited, quota
+from tests.kit.servers.memory import Fault
+from tests.kit.virtualtime import in_virtual_time
 
 
 async def test_the_gate_of_a_pod_is_lifted_when_it_has_its_turn() -> None:
@@ -80,6 +86,28 @@ async def test_the_pods_of_a_gang_are_lifted_together_once_all_are_there() -> No
     await scene.cluster.api.create(CLAIMS, own)
     await scene.cluster.api.create(PODS, raw)
     assert await scene.turns() == ["a", "b", "c", "d"]
+
+
+async def test_a_gang_of_more_pods_than_one_look_judges_is_lifted_whole() -> None:
+    names = [f"p{number}" for number in range(200)]
+    scene = Scene(*site("abcd", 64), *(each for name in names for each in member(name, 200)), bounds=Bounds(256, 64))
+    assert await scene.turns(10) == sorted(names)
+
+
+async def test_to_compare_a_large_gang_with_quotas_takes_no_long_time_of_the_loop() -> None:
+    """What was not compared in time is lifted: filter finds it out."""
+    names = [f"p{number}" for number in range(200)]
+    gang = [each for name in names for each in member(name, 200)]
+    scene = Scene(*site("abcd", 64), quota(limited(devices=1000)), *gang, bounds=Bounds(256, 64))
+    scene.looks = 0.001
+    for _ in range(130):
+        began = scene.now
+        await scene.first.task.tick()
+        took = scene.now - began
+        await asyncio.gather(*scene.first.task.unfinished)
+        assert took < 0.1, took
+        scene.now += 1.0
+    assert scene.lifted() == sorted(names)
 
 
 async def test_the_first_pod_within_quota_is_lifted_and_the_others_wait_at_the_gate() -> None:
@@ -210,3 +238,33 @@ async def test_a_pod_that_has_changed_since_it_was_seen_is_lifted_at_the_next_tu
     seen = scene.state.snapshot.pods[ObjectKey("ns", "p")]
     await scene.cluster.api.patch(PODS, seen.key, {"metadata": {"labels": {"changed": "yes"}}})
     assert await scene.turns(2) == ["p"]
+
+
+async def test_a_write_that_is_refused_delays_no_other_namespace() -> None:
+    scene = Scene(*site(), *of("bad", *waiting("b")))
+    scene.first.transport.script("patch pods", *[Fault(refused=FORBIDDEN)] * 9)
+    assert await scene.turns(3, 0.2) == []
+    scene.first.transport.faults.clear()
+    for each in reversed(waiting("p")):
+        await scene.cluster.api.create(PODS if each["kind"] == "Pod" else CLAIMS, each)
+    assert await scene.turns(1, 0.2) == ["p"]
+    assert await scene.turns(10, 1.0) == ["b"]
+
+
+@in_virtual_time
+async def test_slow_writes_of_one_namespace_delay_no_other_one() -> None:
+    """As with a webhook that is slow there alone."""
+    many = [each for number in range(40) for each in of("bad", *waiting(f"b{number}", request(count=number + 1)))]
+    scene = Scene(*site(), *many, bounds=Bounds(64, 64))
+    scene.first.transport.admission = {"bad": 60.0}
+    for _ in range(3):
+        scene.now += 0.2
+        await scene.first.task.tick()
+    for each in reversed(waiting("p")):
+        await scene.cluster.api.create(PODS if each["kind"] == "Pod" else CLAIMS, each)
+    scene.now += 0.2
+    await scene.first.task.tick()
+    assert scene.lifted() == ["p"]
+    assert len(scene.first.task.unfinished) <= MOST_WRITES
+    for write in scene.first.task.unfinished:
+        write.cancel()
