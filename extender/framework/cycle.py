@@ -228,16 +228,7 @@ def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused
     Raises:
         TimeoutError: selectors of a plugin's rules took too long.
     """
-    plugins = solver.plugins
-    if refused := plugins.pre_enqueue(pod, snapshot):
-        return refused
-    cycle = open_cycle(pod, snapshot, solver)
-    if isinstance(cycle, Blocked):
-        return Refused(CLAIMS, Refusal(cycle.reason))
-    if cycle.claims.is_empty:
-        return Admitted(cycle)
-    found = plugins.pre_filter(pod, cycle.claims, snapshot, solver)
-    return found if isinstance(found, Refused) else Admitted(cycle, found)
+    return solver.plugins.pre_enqueue(pod, snapshot) or _admitted(pod, snapshot, solver)
 
 
 def tried_in_vain(pod: Pod, snapshot: Snapshot, solver: Solver) -> Refused | None:
@@ -248,14 +239,19 @@ def tried_in_vain(pod: Pod, snapshot: Snapshot, solver: Solver) -> Refused | Non
     Raises:
         TimeoutError: selectors of a plugin's rules took too long.
     """
-    plugins = solver.plugins
-    if refused := plugins.in_vain(pod, snapshot):
-        return refused
+    found = solver.plugins.in_vain(pod, snapshot) or _admitted(pod, snapshot, solver)
+    return found if isinstance(found, Refused) else None
+
+
+def _admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused:
+    """As `admitted`, for a pod that may be tried."""
     cycle = open_cycle(pod, snapshot, solver)
     if isinstance(cycle, Blocked):
         return Refused(CLAIMS, Refusal(cycle.reason))
-    found = () if cycle.claims.is_empty else plugins.pre_filter(pod, cycle.claims, snapshot, solver)
-    return found if isinstance(found, Refused) else None
+    if cycle.claims.is_empty:
+        return Admitted(cycle)
+    found = solver.plugins.pre_filter(pod, cycle.claims, snapshot, solver)
+    return found if isinstance(found, Refused) else Admitted(cycle, found)
 
 
 def feasible_on(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> Allocation | No:

@@ -400,7 +400,7 @@ async def test_a_tenant_with_rights_in_the_namespace_alone_learns_the_cause(kube
     assert (found.code, there.code, of_claim.code) == (1, 0, 0)
     assert there.output.startswith(f"pod {waiting}/one has node site-0\n")
     assert "is allocated: " in of_claim.output
-    assert (missing.code, f"Pod {waiting}/tow does not exist" in missing.messages) == (2, True)
+    assert (missing.code, f"pod {waiting}/tow does not exist" in missing.messages) == (2, True)
     assert (elsewhere.code, "pods" in elsewhere.messages) == (2, True)
 
 

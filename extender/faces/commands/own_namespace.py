@@ -5,12 +5,13 @@ devices and pods of others, or the service.
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
 
-from extender.answers.explain.explanation import Conclusion
+from extender.answers.explain.explainer import unknown_claim
+from extender.answers.explain.explanation import Conclusion, unknown_pod
 from extender.cluster.writes.events import REPORTER
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.connection.connection import open_connection
@@ -55,23 +56,24 @@ async def told_in_namespace(origin: Origin, key: ObjectKey, *, is_claim: bool, u
             api = RemoteApi(connection, await discover(connection), random=random.random)
             obj = await api.get(resource, key)
             involved = {"involvedObject.kind": resource.kind, "involvedObject.name": key.name}
-            events = await _events(api, key.namespace, involved)
+            events, hidden = await _events(api, key.namespace, involved)
         except ApiError as error:
-            why = f"{resource.kind} {key} does not exist" if error.is_missing else str(error)
+            missing = unknown_claim(key, ()) if is_claim else unknown_pod(key, ())
+            why = missing if error.is_missing else str(error)
             raise NotReadError(why, *unseen) from error
-    notes = events if isinstance(events, str) else ""
-    found = () if isinstance(events, str) else events
-    return told_by(obj, found, is_claim=is_claim, unseen=[*filter(None, [notes]), *unseen], now=datetime.now(UTC))
+    return told_by(obj, events, is_claim=is_claim, unseen=[*hidden, *unseen], now=datetime.now(UTC))
 
 
-async def _events(api: RemoteApi, namespace: str, involved: dict[str, str]) -> tuple[RawObject, ...] | str:
-    """The Events on an object, or why they are not known."""
+async def _events(
+    api: RemoteApi, namespace: str, involved: Mapping[str, str]
+) -> tuple[Sequence[RawObject], Sequence[str]]:
+    """The Events on an object; and why they are not known, if so."""
     try:
-        return await api.select(_EVENTS, namespace, involved)
+        return await api.select(_EVENTS, namespace, involved), ()
     except ApiError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
-        return f"you may not: list events in namespace {namespace}"
+        return (), (f"you may not: list events in namespace {namespace}",)
 
 
 def told_by(
@@ -89,11 +91,13 @@ def told_by(
     metadata, own = obj["metadata"], {each["reason"]: each for each in sorted(_ours(events, obj), key=_datetime_of)}
     newest = sorted(own.values(), key=_datetime_of, reverse=True)[:_MOST_TOLD]
     place = _place_of_claim(obj) if is_claim else _place_of_pod(obj)
-    asked = () if is_claim else tuple(_answers_of_scheduler(obj))
+    asked = tuple(_answers_of_scheduler(obj))
     name = f"{'claim' if is_claim else 'pod'} {metadata['namespace']}/{metadata['name']}"
     lines = list(_lines(name, place, newest, asked, now))
     if place is not None:
         verdict = (Conclusion.ALLOCATED if is_claim else Conclusion.BOUND).value
+    elif _is_gated(obj):
+        verdict = Conclusion.BLOCKED.value
     else:
         verdict = Conclusion.FITS_NOWHERE.value if newest or asked else NOT_TOLD
     hidden = [f"  {each}" for each in unseen]
@@ -145,9 +149,14 @@ def _place_of_claim(claim: RawObject) -> str | None:
     return f"is allocated: {', '.join(devices) or 'by its controller'}"
 
 
-def _answers_of_scheduler(pod: RawObject) -> Iterator[str]:
-    """What kube-scheduler says of a pod without a node."""
-    for each in (pod.get("status") or {}).get("conditions") or ():
+def _is_gated(obj: RawObject) -> bool:
+    """Whether it is a pod that no scheduler tries yet."""
+    return bool(obj["spec"].get("schedulingGates"))
+
+
+def _answers_of_scheduler(obj: RawObject) -> Iterator[str]:
+    """What kube-scheduler says of a pod without a node; of a claim it says nothing."""
+    for each in (obj.get("status") or {}).get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             yield each.get("message") or each.get("reason") or "the pod is not scheduled"
 

@@ -54,6 +54,12 @@ def test_the_cause_comes_first_and_what_was_not_seen_last() -> None:
     assert (found["verdict"], found["headline"], found["unseen"]) == ("fits nowhere", LINE, UNSEEN)
 
 
+def gated() -> RawObject:
+    made = waiting("Scheduling is blocked due to non-empty scheduling gates")
+    made["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    return made
+
+
 def on_node() -> RawObject:
     return pod("p", "c", on="a")
 
@@ -63,6 +69,7 @@ def on_node() -> RawObject:
     [
         (waiting(SCHEDULER), False, "fits nowhere", f"pod ns/p waits: {SCHEDULER}"),
         (waiting(), False, "not told", "pod ns/p waits, and nobody has said why yet"),
+        (gated(), False, "blocked", "pod ns/p waits: Scheduling is blocked due to non-empty scheduling gates"),
         (on_node(), False, "bound", "pod ns/p has node a"),
         (claim("c"), True, "not told", "claim ns/c waits, and nobody has said why yet"),
         (
@@ -72,7 +79,7 @@ def on_node() -> RawObject:
             "claim ns/c is allocated: gpu.example.com/a/gpu-0",
         ),
     ],
-    ids=["the scheduler alone", "nobody", "a node", "a claim", "an allocated claim"],
+    ids=["the scheduler alone", "nobody", "a gate", "a node", "a claim", "an allocated claim"],
 )
 def test_without_an_event_the_object_tells(obj: RawObject, is_claim: bool, verdict: str, line: str) -> None:
     found = told(obj, is_claim=is_claim)
