@@ -82,8 +82,9 @@ class Interner:
     def attributes_of(self, driver: str) -> dict[str, AttributeValue]:
         """An empty map for the attributes of a device.
 
-        It is that of an instance: such maps have their names in common while the same names are put into each, in the
-        same order, as most drivers do. That saves 300 of 460 bytes for 11 attributes. Source: PEP 412.
+        The map is the ``__dict__`` of an instance. Python keeps the names of such maps once for each class, as long as
+        each map gets the same names in the same order. The devices of most drivers do. A map of 11 attributes takes 160
+        bytes instead of 460. Source: PEP 412.
         """
         owner = self._owners.get(driver)
         if owner is None:
