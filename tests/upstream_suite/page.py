@@ -1,6 +1,6 @@
 """Writes docs/reference/upstream-suite.md from the kept results."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Final
@@ -84,17 +84,19 @@ def _is_plain(name: str, version: str, found: Found) -> bool:
 
 
 def _plain_lines(tries: Mapping[str, int]) -> Iterator[str]:
-    """The names of such tests, in a list by their first part."""
-    groups: dict[str, list[str]] = {}
+    """How many such tests there are, by the first part of their names."""
+    groups: dict[str, list[int]] = {}
     for name, number in tries.items():
-        first, _, rest = name.partition("/")
-        groups.setdefault(first, []).append(f"`{rest or first}`{f' ({number})' if number > 1 else ''}")
+        groups.setdefault(name.partition("/")[0], []).append(number)
     if groups:
         yield ""
-        yield "Passed with both:"
-        yield ""
-    for first, rests in groups.items():
-        yield from wrap(f"- {first}: {', '.join(rests)}", 120, subsequent_indent="  ", break_on_hyphens=False)
+        counts = ", ".join(f"{first} {_count(numbers)}" for first, numbers in groups.items())
+        yield from wrap(f"Passed with both: {counts}.", 120, break_on_hyphens=False)
+
+
+def _count(tries: Sequence[int]) -> str:
+    again = sum(number > 1 for number in tries)
+    return f"{len(tries)} ({again} not at the first try)" if again else str(len(tries))
 
 
 def _passed(found: Mapping[str, Result]) -> int:

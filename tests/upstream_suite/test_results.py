@@ -80,14 +80,14 @@ def test_go_runs_the_tests_of_a_pattern(names: list[str], expected: str) -> None
     assert pattern(names) == expected
 
 
-def test_the_page_has_a_row_for_each_test_that_differs_and_names_the_others() -> None:
+def test_the_page_has_a_row_for_each_test_that_differs_and_counts_the_others() -> None:
     found = {
         "in-tree": {"TestDRA/all/Pod": Result(PASSED), "TestDRA/all/FilterTimeout/enabled": Result(PASSED)},
         "dra-extender": {"TestDRA/all/Pod": Result(PASSED, tries=2), "TestDRA/all/New": Result(FAILED)},
     }
     lines = section("v1.37.1", found).splitlines()
     assert "3 tests: 2 pass in-tree, 1 with dra-extender; 1 can't be compared." in lines
-    assert "- all: `Pod` (2)" in lines
+    assert "Passed with both: all 1 (1 not at the first try)." in lines
     assert "| `all/New` | not run | failed |  |" in lines
     reason = INCOMPARABLE["FilterTimeout/enabled"]
     assert f"| `all/FilterTimeout/enabled` | passed | not run | {reason} |" in lines
