@@ -1,4 +1,4 @@
-"""Claims that a scheduler has seen, or need not see, before our watch has shown them.
+"""Claims that a scheduler has seen, or need not see, before our watch has shown them; for preempt, pods as well.
 
 A scheduler that holds pods until their claims exist asks about a pod some milliseconds after its claim was made. Our
 watch may be behind then, so filter waits for it. To reject the pod would cost it a second or more in the backoff.
@@ -27,7 +27,7 @@ from extender.framework.bind_errors import BindError
 from extender.framework.cycle import refreshed
 from extender.framework.pods.claims import is_made_for
 from extender.framework.pods.claims_to_come import Foreseen, foreseen, unmade, unseen
-from extender.kube.api import ObjectKey, WriteRefusedError
+from extender.kube.api import ObjectKey, WriteRefusedError, revision
 from extender.kube.resources import CLAIMS, PODS
 
 logger = structlog.get_logger()
@@ -77,6 +77,26 @@ class ClaimArrival:
             self._paused.keep(pod.namespace, loop.time() + PAUSE_SECONDS)
             return False
         return True
+
+    async def wait_for_all(self, pod: Pod) -> None:
+        """Wait until the watch shows a pod and its claims, or for `MOST_SECONDS`: preempt is asked about the pod.
+
+        If all nodes lack CPU, filter is not asked, and no write wakes the scheduler: what preempt does not find now is
+        not looked for again before the scheduler's five-minute flush.
+
+        Args:
+            pod: as the scheduler sent it.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + MOST_SECONDS
+        if self._state.is_made_up(pod) or loop.time() < (self._paused.find(pod.namespace) or 0.0):
+            return
+        try:
+            async with asyncio.timeout_at(until):
+                await self._state.passed(PODS, revision(pod.resource_version))
+            await made(pod, self._state, until)
+        except TimeoutError:
+            self._paused.keep(pod.namespace, loop.time() + PAUSE_SECONDS)
 
     def foresee(self, pod: Pod, snapshot: Snapshot) -> Foreseen | None:
         """The pod and its cluster as they will be once its claims are made; None if that was asked for the pod before.

@@ -258,6 +258,8 @@ class Service:
             self._verbs.running -= 1
 
     async def _preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
+        self.state.known()  # refuses if the cluster is not known well enough
+        await self._claim_arrival.wait_for_all(args.pod)
         pod, solver = refreshed(args.pod, self.state.known()), self._for_call()
         if is_there := not self.state.is_made_up(pod):
             await self.background.before_preempt(pod, args.victims, self.state.snapshot)

@@ -73,7 +73,7 @@ within this time, the PodGroup is gone."""
 
 SHOWN_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 0.005
-"""A call of preempt waits this long until the watch shows the plan of a gang, and looks so often."""
+"""A call of preempt waits this long until a plan of a gang is made and shown by the watch, and looks so often."""
 
 FIRST_PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
@@ -255,7 +255,7 @@ class Gangs(BackgroundTask):
             return
         watch.active = now
         if not pod.kept.node:
-            await self._plan_at_once(pod.gang_key, watch, now)
+            await self._plan_at_once(pod.gang_key, watch)
         snapshot = self._state.snapshot
         if snapshot.pod(pod.uid) is not None and refreshed(pod, snapshot).kept.node in nodes:
             self._rejected.answered(pod)
@@ -263,9 +263,10 @@ class Gangs(BackgroundTask):
         else:
             watch.making_room.pop(pod.uid, None)
 
-    async def _plan_at_once(self, key: GangKey, watch: Watch, now: float) -> None:
-        """Plan a gang that is complete, and wait until the watch shows the plan."""
-        snapshot = self._state.snapshot
+    async def _plan_at_once(self, key: GangKey, watch: Watch) -> None:
+        """Plan a gang that is complete, and wait until the watch shows the plan; so also for a plan that a turn makes."""
+        await self._plan_shown(watch)
+        snapshot, now = self._state.snapshot, self._clock()
         gang = gang_at(key, snapshot)
         if gang is None or gang.problem or len(gang.members) < gang.size or gang.has_enough:
             return
@@ -273,12 +274,16 @@ class Gangs(BackgroundTask):
         self._note(gang, watch, now)
         if watch.is_due and now >= watch.again and self._acts(gang, watch, now):
             await self._plan(gang, watch, self._solver.within(now + PLANNING_SECONDS), set())
-            for _ in range(round(SHOWN_SECONDS / POLL_SECONDS)):
-                if self._is_shown(watch):
-                    break
-                await asyncio.sleep(POLL_SECONDS)
+            await self._plan_shown(watch)
         else:
             watch.asked_again(now)
+
+    async def _plan_shown(self, watch: Watch) -> None:
+        """Wait until no plan is being made for a gang, and the watch shows the last one; for `SHOWN_SECONDS` at most."""
+        for _ in range(round(SHOWN_SECONDS / POLL_SECONDS)):
+            if not watch.is_planning and self._is_shown(watch):
+                break
+            await asyncio.sleep(POLL_SECONDS)
 
     async def tick(self) -> None:
         """Look after each gang, the most important first; then plan those that lack something."""

@@ -8,7 +8,8 @@ import pytest
 
 from extender.cluster.objects.pods import parse_pod
 from extender.framework.claim_arrival import MOST_SECONDS, PAUSE_SECONDS, ClaimArrival
-from extender.framework.wire import FilterArgs
+from extender.framework.victims import Victims
+from extender.framework.wire import FilterArgs, PreemptArgs
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, PODS
 from tests.extender.framework.bind.scenes import Scene
@@ -105,6 +106,20 @@ class TestService:
 
         result, _ = await asyncio.gather(service.filter(FilterArgs(parsed(templated(made="p-gpu")), ("n",))), come())
         assert list(result.passed) == ["n"]
+
+    async def test_a_pod_and_claim_that_come_while_preempt_waits_are_decided(self) -> None:
+        """kube-scheduler asks only preempt about a pod that lacks CPU everywhere, and not again before its flush."""
+        victim = pod("v", on="n", priority=-1)
+        cluster, asked = Cluster.of(GPU, node("n"), local_slice("n"), victim), templated(made="p-gpu")
+        asked["metadata"]["resourceVersion"] = "99"
+        service, offered = cluster.service(), {"n": Victims(("uid-v",))}
+
+        async def come() -> None:
+            cluster.load(asked)
+            cluster.load(made_claim())
+
+        allowed, _ = await asyncio.gather(service.preempt(PreemptArgs(parsed(asked), offered)), come())
+        assert allowed == offered
 
     async def test_a_claim_that_is_made_while_filter_decides_is_decided(self) -> None:
         cluster = Cluster.of(GPU, node("n"), local_slice("n"), claim_template(), templated())

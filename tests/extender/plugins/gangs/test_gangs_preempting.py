@@ -147,3 +147,27 @@ async def test_a_gang_that_is_planned_before_an_answer_is_not_planned_again_by_t
     await asyncio.gather(turn, answer, *scene.task.unfinished)
     await scene.turns()
     assert len({scene.known(name).kept.node for name in ("x0", "x1", "y0", "y1")}) == 4
+
+
+async def test_a_plan_that_a_turn_makes_is_waited_for_before_the_answer() -> None:
+    """Only the scheduler's five-minute flush would ask again."""
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def wait(work: Callable[[], T]) -> T:
+        begun.set()
+        await gate.wait()
+        return work()
+
+    scene = Preempting(*nodes("ab"), *members("x", 2))
+    scene.off_loop = wait
+    scene.start()
+    for name in ("x0", "x1"):
+        scene.filter(name, names="ab")
+    turn = asyncio.create_task(scene.task.tick())
+    await begun.wait()
+    answer = asyncio.create_task(scene.preempt("x0", "a", "b"))
+    await rest()
+    assert not answer.done()
+    gate.set()
+    assert await answer == [scene.known("x0").kept.node]
+    await asyncio.gather(turn, *scene.task.unfinished)
