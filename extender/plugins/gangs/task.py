@@ -264,7 +264,7 @@ class Gangs(BackgroundTask):
             watch.making_room.pop(pod.uid, None)
 
     async def _plan_at_once(self, key: GangKey, watch: Watch) -> None:
-        """Plan a gang that is complete, and wait until the watch shows the plan; so also for a plan that a turn makes."""
+        """Plan a gang that is complete, unless a turn does so; wait until the watch shows the plan."""
         await self._plan_shown(watch)
         snapshot, now = self._state.snapshot, self._clock()
         gang = gang_at(key, snapshot)
@@ -279,7 +279,7 @@ class Gangs(BackgroundTask):
             watch.asked_again(now)
 
     async def _plan_shown(self, watch: Watch) -> None:
-        """Wait until no plan is being made for a gang, and the watch shows the last one; for `SHOWN_SECONDS` at most."""
+        """Wait until the last plan of a gang is made, and shown by the watch; for `SHOWN_SECONDS` at most."""
         for _ in range(round(SHOWN_SECONDS / POLL_SECONDS)):
             if not watch.is_planning and self._is_shown(watch):
                 break
