@@ -55,7 +55,6 @@ from extender.plugins import (
     deallocate,
     immediate_claims,
     lost_claims,
-    marker,
     orphans,
     pinned_claims,
     pool_requests,
@@ -63,7 +62,7 @@ from extender.plugins import (
 from extender.plugins.gangs import problems as gang_problems
 from extender.plugins.gangs import task as gangs
 from extender.plugins.immediate_claims import ImmediateClaims
-from extender.plugins.negotiation.known_controllers import Reach
+from extender.plugins.negotiation.known_controller import Reach
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.negotiation.protocol import Controller
 from extender.plugins.negotiation.tasks import NegotiatedClaims, negotiated_claims
@@ -76,7 +75,7 @@ from extender.plugins.resource_classes import task as resource_classes
 from extender.plugins.scheduling_gates import problems as gate_problems
 from extender.plugins.scheduling_gates import task as scheduling_gates
 from extender.plugins.second_opinion import task as second_opinion
-from extender.plugins.second_opinion.disagreements import Disagreements
+from extender.plugins.second_opinion.task import Disagreements
 from extender.plugins.table import PLUGINS
 from extender.tools.intake import Budget
 from extender.tools.offload import Offload, in_thread
@@ -258,7 +257,7 @@ def _finds(
         limit_use.problems,
         resource_classes.problems,
         gate_problems.problems(settings),
-        *([marker.problems] if settings.scheduling.marked_pods_only else []),
+        *([problem_finders.unmarked] if settings.scheduling.marked_pods_only else []),
     )
 
 

@@ -27,7 +27,7 @@ from extender.cluster.objects.claims import DEALLOCATION_REQUESTED, ClaimObject,
 from extender.cluster.objects.scheduling_contexts import SchedulingContext
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims import ClaimWrites, ReadClaim
-from extender.cluster.writes.scheduling_contexts import ContextWrites
+from extender.cluster.writes.other_kinds import ContextWrites
 from extender.config.settings import ParameterKind
 from extender.controllers.controller import Controller, Responder
 from extender.controllers.leadership import led, responder_of

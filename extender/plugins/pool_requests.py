@@ -18,7 +18,7 @@ from allocator.checks import BLOCKING_EFFECTS
 from allocator.pools import Pool
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.statuses import write_pool_status
+from extender.cluster.writes.other_kinds import write_pool_status
 from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ApiError, OutcomeUnknownError, RawObject

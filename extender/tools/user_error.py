@@ -65,3 +65,8 @@ def expected(problem: ErrorDetails) -> str:
     if wanted is None:
         return f"{shown(problem['input'])} cannot be used: {message[0].lower()}{message[1:]}"
     return f"expected {wanted.format(**problem.get('ctx', {}))}, not {shown(problem['input'])}"
+
+
+def installing(extra: str) -> str:
+    """What to do for an extra, as the middle of a sentence."""
+    return f"run pip install '.[{extra}]' in a clone of dra-extender"

@@ -22,7 +22,7 @@ from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.claims import ClaimWrites
-from extender.cluster.writes.scheduling_contexts import ContextWrites
+from extender.cluster.writes.other_kinds import ContextWrites
 from extender.config.settings import ParameterKind, Settings
 from extender.controllers import Responder, Store
 from extender.controllers.contexts import ContextResponder

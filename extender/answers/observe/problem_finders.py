@@ -22,6 +22,7 @@ from extender.framework.pods.claims import BLOCKED_FOR_LONG, Blocked, claims_of
 from extender.framework.problem import Look, Problem
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, PODS, SLICES
+from extender.planning.kube_scheduler import not_marked
 
 _PATIENCE: Final = timedelta(minutes=5)
 """So long may a driver take to publish all slices of a pool, or to prepare devices."""
@@ -259,3 +260,16 @@ class OfSchedulers:
             told = "turn the gate SchedulerPopFromBackoffQ off (config/scheduler.yaml)"
             cost = "these tries find nothing, and other pods wait meanwhile"
             yield Problem("scheduler-settings", SCHEDULER, _ANY_SCHEDULER, text, cost, told)
+
+
+_UNMARKED_COST: Final = "the pod may start without devices, or come to a node that has none left"
+_UNMARKED_ADVICE: Final = "apply the policies of deploy/only-scheduler, and make the pod again"
+
+
+def unmarked(look: Look) -> Iterator[Problem]:
+    """One for each pod with devices that came past the policies that mark such pods, and has not started."""
+    for pod in look.snapshot.pods.values():
+        look.pause()
+        is_over = pod.has_started or pod.is_finished or pod.deleting
+        if not is_over and (why := not_marked(pod)):
+            yield Problem("unmarked", PODS.kind, pod.key, why, _UNMARKED_COST, _UNMARKED_ADVICE, pod.created)

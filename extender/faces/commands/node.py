@@ -17,8 +17,8 @@ from extender.node import cpu_list
 from extender.node.topology import Topology, read_file, read_machine
 from extender.planning.templates.node_templates import load_templates
 from extender.tools import logs
-from extender.tools.extras import installing
 from extender.tools.logs import LogSettings
+from extender.tools.user_error import installing
 
 _STATE: Final = Path("/var/lib/dra-extender/node.state")
 _RUNTIME: Final = Path("/var/run/nri/nri.sock")

@@ -16,8 +16,8 @@ from extender.faces.commands.answer_source import AnswerSource, PlaceOptions, Qu
 from extender.faces.commands.lists import PENDING, PrintedList, read_rows, table_of
 from extender.faces.commands.options import command
 from extender.faces.commands.output import fail
-from extender.tools.extras import installing
 from extender.tools.table import Item, TextTable
+from extender.tools.user_error import installing
 
 _POOLS: Final = PrintedList("/pools", ("driver", "pool"), ())
 _DECISIONS: Final = "/decisions"

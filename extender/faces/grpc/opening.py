@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.framework.metrics import Metrics
-from extender.tools.extras import installing
 from extender.tools.intake import Budget
-from extender.tools.user_error import UserError
+from extender.tools.user_error import UserError, installing
 
 Start = Callable[[Autoscaler, Metrics], Awaitable[None]]
 """Starts the server; from then on calls are answered."""

@@ -14,9 +14,8 @@ from starlette.requests import Request
 from extender.config.settings import TracingSettings
 from extender.framework.verb import Facts
 from extender.kube.connection.transport import Transport
-from extender.tools.extras import installing
 from extender.tools.offload import Offload
-from extender.tools.user_error import UserError
+from extender.tools.user_error import UserError, installing
 
 _T = TypeVar("_T")
 

@@ -28,7 +28,7 @@ from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.held_devices import confirmed, found_on, nominated_near
-from extender.framework.late_nodes import LateNodes
+from extender.framework.passed_over_nodes import LateNodes
 from extender.framework.plugin import NodeOffer, WaitingPlugin
 from extender.framework.pods.claims import Blocked, PodClaims
 from extender.framework.pods.claims_to_come import foreseen

@@ -3,5 +3,5 @@
 from extender.lab.old_forms.changes import Change as Change
 from extender.lab.old_forms.objects import Rewritten as Rewritten
 from extender.lab.old_forms.objects import changes_of as changes_of
+from extender.lab.old_forms.objects import from_text_form as from_text_form
 from extender.lab.old_forms.objects import rewritten as rewritten
-from extender.lab.old_forms.text import from_text_form as from_text_form

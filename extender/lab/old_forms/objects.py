@@ -11,12 +11,37 @@ from typing import Any, Final, TypeAlias
 from allocator.model.json import CONTROLLER, PARAMETERS_REF, SUITABLE_NODES
 from allocator.model.validation import POD_SPECS, is_resource_of_containers
 from allocator.tools import did_you_mean, jsontext, nearest
-from extender.cluster.compute_claims import CONFIG_MAP, has_parameters
+from extender.cluster.compute_claims import CONFIG_MAP, FILE, has_parameters
 from extender.cluster.objects.claims import ALLOCATION_MODE, DELAYED, IMMEDIATE
+from extender.cluster.objects.resource_classes import VERSION
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, PODS, RESOURCE_CLASSES, TEMPLATES
 from extender.lab.old_forms.changes import Change, Changes, Object, mapping, mappings, without
 from extender.lab.old_forms.structured import CLAIM_PARAMETERS, CLASS_PARAMETERS, class_spec, requests_of
+
+_SELECTOR: Final = "resourceSelector"
+_NAMES: Final = (_SELECTOR, "labelSelector", "resourceSelectorRequirements")
+"""The names of the field in the examples of the text."""
+
+
+def from_text_form(obj: Mapping[str, object]) -> dict[str, object]:
+    """A class or a ConfigMap as an object of its kind; any other object as it is.
+
+    As the texts of KEP-14 and KEP-3675 have them: the class has no ``apiVersion``; the ConfigMap has its file beside
+    ``data``, not in it.
+    """
+    kind, version = obj.get("kind"), obj.get("apiVersion")
+    if kind == CONFIG_MAP and FILE in obj and obj.get("data") is None:
+        return {**{name: value for name, value in obj.items() if name != FILE}, "data": {FILE: obj[FILE]}}
+    if kind != RESOURCE_CLASSES.kind or version is not None or "driverName" in obj:
+        return dict(obj)
+    spec = obj.get("spec")
+    if isinstance(spec, dict):
+        written = [name for name in _NAMES if name in spec]
+        if len(written) == 1:
+            spec = {_SELECTOR if name in written else name: value for name, value in spec.items()}
+    return {**obj, "apiVersion": VERSION, "spec": spec}
+
 
 _PARAMETERS: Final = frozenset({CLAIM_PARAMETERS, CLASS_PARAMETERS})
 _GROUPS: Final = frozenset({"core.k8s.io", "resource.k8s.io"})

@@ -53,7 +53,7 @@ class GangPlans:
         A plan is void if its devices are kept for other pods by now, if one of its pods does not wait any more, or if
         a plugin refuses it by now: other pods of the namespace have got devices meanwhile. Nothing else runs
         between this check and the return. A plan holds if a pod without a gang has taken one of its devices: only the
-        member that loses the device gets another place (`extender.plugins.gangs.lost_members`).
+        member that loses the device gets another place (`extender.plugins.gangs.gang`).
 
         Args:
             gang: lacks something.

@@ -1,14 +1,18 @@
 """Controllers that the settings name, with what is known of each: its version, its pace, and since when it is away."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
 from typing import Final
 
 from allocator.tools import NO_TEXT, Printable, printable
+from extender.cluster.writes.claims import ClaimWrites
+from extender.config.settings import ControllerSettings
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited
 from extender.kube.api import timestamp
+from extender.plugins.negotiation.by_scheduling_context import ContextController
 from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.negotiation.parameters import ParameterReader
 from extender.plugins.negotiation.protocol import (
@@ -22,7 +26,9 @@ from extender.plugins.negotiation.protocol import (
     NegotiatedQuestion,
 )
 from extender.plugins.negotiation.questions import claim_ask
+from extender.plugins.negotiation.scheduling_contexts import Contexts
 from extender.tools.fairness.waiting_budget import WaitingBudget
+from extender.tools.intake import Budget
 
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -136,3 +142,54 @@ class KnownController:
         others = ", ".join(each.name for each in claim.rest.claim.spec.requests)
         text = f"spec.devices.requests: controller {self.name} serves all requests of a claim or none, and not {others}"
         return printable(f"claim {claim.claim.claim.name}: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How controllers are reached.
+
+    Attributes:
+        budget: for the memory of answers by HTTP.
+        instead: reach some controllers in another way than the settings say; by name.
+        simulation: controllers are told to allocate nothing.
+    """
+
+    budget: Budget
+    instead: Mapping[str, Controller] = field(default_factory=dict)
+    simulation: bool = False
+
+
+def known_controllers(
+    settings: Sequence[ControllerSettings],
+    reach: Reach,
+    clock: Callable[[], float],
+    now: Callable[[], datetime],
+    metrics: ControllerMetrics,
+    contexts: Contexts,
+    claims: ClaimWrites,
+) -> Mapping[str, KnownController]:
+    """The controllers of the settings, by name."""
+    return {
+        each.name: KnownController(
+            each.name,
+            reach.instead.get(each.name) or _opened(each, contexts, claims, reach.budget),
+            tuple(each.node_labels),
+            each.allocation_seconds,
+            clock,
+            now,
+            metrics,
+            None if each.transport != "Http" else ParameterReader(claims.api, each.parameters),
+            WaitingBudget(each.waiting_share),
+            each.timeout_seconds,
+            each.transport != "Http",
+        )
+        for each in settings
+    }
+
+
+def _opened(settings: ControllerSettings, contexts: Contexts, claims: ClaimWrites, budget: Budget) -> Controller:
+    if settings.transport != "Http":
+        seconds = settings.timeout_seconds, settings.allocation_seconds
+        return ContextController(settings.name, *seconds, contexts, claims)
+    found: Controller = importlib.import_module("extender.plugins.negotiation.http").HttpController(settings, budget)
+    return found

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.scheduling_contexts import SchedulingContext, parse_scheduling_context
-from extender.cluster.writes.scheduling_contexts import ContextWrites
+from extender.cluster.writes.other_kinds import ContextWrites
 from extender.framework.pods.claims import named_claims
 from extender.kube.api import ApiError, ObjectKey, revision_of
 from extender.kube.resources import CONTEXTS

@@ -14,7 +14,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.lease import LONG, SharedLease
-from extender.cluster.writes.statuses import write_quota_status
+from extender.cluster.writes.other_kinds import write_quota_status
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask

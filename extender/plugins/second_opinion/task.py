@@ -1,6 +1,6 @@
 """Second looks in the background: the second engine judges each allocation that appears, in a share of the time."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -8,19 +8,56 @@ import structlog
 from prometheus_client import Counter
 
 from allocator import AllocationResult, Selectors
-from allocator.audit import SecondEngine, SecondLook
+from allocator.audit import Finding, SecondEngine, SecondLook
 from allocator.tools import Recent, printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.framework.handle import Handle
+from extender.framework.problem import Look, Problem
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
-from extender.plugins.second_opinion.disagreements import Disagreements
+from extender.kube.resources import CLAIMS
 from extender.plugins.second_opinion.looks import SecondLooks
 from extender.tools.fairness.fair_memory import FairMemory
 from extender.tools.offload import Offload
+
+MOST_DISAGREEMENTS: Final = 256
+"""The most claims with a disagreement that are kept, in shares of their namespaces."""
+
+
+class Disagreements:
+    """What the engines disagree about, by claim: kept as long as the claim is there, and told as problems."""
+
+    def __init__(self) -> None:
+        self._findings: FairMemory[Sequence[Finding]] = FairMemory(MOST_DISAGREEMENTS)
+
+    def note(self, claim: ClaimObject, findings: Sequence[Finding]) -> None:
+        """Keep what the latest look at a claim has found, instead of what an earlier one has."""
+        self._findings.pop(claim.claim.uid)
+        if findings:
+            self._findings.keep(claim.claim.namespace, claim.claim.uid, findings)
+
+    def forget_gone(self, snapshot: Snapshot) -> None:
+        """Forget the claims that are no more, or have no devices any more."""
+        for uid in list(self._findings):
+            claim = snapshot.claim(uid)
+            if claim is None or claim.claim.allocation is None:
+                self._findings.pop(uid)
+
+    def problems(self, look: Look) -> Iterator[Problem]:
+        """One for each selector of an allocated device about which the engines disagree."""
+        cost = "the device may not be what the claim asks for"
+        advice = "see whether the device suits; report the selector and the device's attributes to dra-extender"
+        for uid, findings in self._findings.items():
+            claim = look.snapshot.claim(uid)
+            if claim is None:
+                continue
+            for finding in findings:
+                text = f"{finding.device}: {finding.message}"
+                yield Problem("engines-disagree", CLAIMS.kind, claim.key, text, cost, advice)
+
 
 MOST: Final = 4_096
 """The most claims that wait for a look, in shares of their namespaces, and that are known to be looked at."""

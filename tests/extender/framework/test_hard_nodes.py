@@ -8,7 +8,7 @@ from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.framework.decisions.evaluate import HARD_SECONDS
 from extender.framework.filter import FilterResult
-from extender.framework.late_nodes import LATE, QUIET_SECONDS
+from extender.framework.passed_over_nodes import LATE, QUIET_SECONDS
 from extender.framework.service import SEARCH_SHARE
 from extender.framework.wire import FilterArgs
 from extender.kube.api import Event, EventType

@@ -9,7 +9,7 @@ import pytest
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import Cycle, open_cycle
 from extender.framework.filter import Bounds, FilterResult, filter_nodes
-from extender.framework.late_nodes import (
+from extender.framework.passed_over_nodes import (
     FIRST_PAUSE,
     LATE,
     MOST_NAMESPACES,

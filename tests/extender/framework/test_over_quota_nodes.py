@@ -1,7 +1,7 @@
 """Nodes for which a ResourceQuota has refused a pod's special claim: for how long, and for how many pods."""
 
 from extender.cluster.objects.pods import Pod
-from extender.framework.over_quota_nodes import FIRST_PAUSE, MOST_NODES, MOST_PAUSE, MOST_PODS, OverQuotaNodes
+from extender.framework.passed_over_nodes import FIRST_PAUSE, MOST_NODES, MOST_PAUSE, MOST_PODS, OverQuotaNodes
 
 
 def pod_of(namespace: str, name: str) -> Pod:

@@ -30,7 +30,6 @@ from extender.framework.ranking import DecisionStore
 from extender.plugins.preemption import fruitless_choices
 from extender.plugins.quota import totals
 from extender.plugins.requeue import requeue, unserved
-from extender.plugins.second_opinion import disagreements
 from extender.plugins.second_opinion import engine as second_engine
 from extender.plugins.second_opinion import task as second_looks
 from extender.tools.intake import BUDGET_SHARE
@@ -113,7 +112,7 @@ def fixed() -> Mapping[str, int]:
         + device_history._MOST
         + default(DecisionStore, "size")
         + 2 * second_looks.MOST
-        + disagreements.MOST
+        + second_looks.MOST_DISAGREEMENTS
     )
     room = usable_room._POINTS + usable_room._NEEDS
     decisions = Settings().server.decisions * decision_log._MOST_REASONS * decision_log._LONGEST_TEXT

@@ -12,7 +12,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No
 from extender.kube.api import ObjectKey
 from extender.planning.planner import Planner
-from extender.plugins.gangs.options import options_after, options_of
+from extender.plugins.gangs.search import options_after, options_of
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, local_slice, node, pod, request, solver
 
 EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))

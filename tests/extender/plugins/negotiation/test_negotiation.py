@@ -10,18 +10,18 @@ from prometheus_client import CollectorRegistry
 from allocator import DeviceId
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.writes.claims import ClaimWrites
-from extender.cluster.writes.scheduling_contexts import ContextWrites
+from extender.cluster.writes.other_kinds import ContextWrites
 from extender.config.settings import ControllerSettings
 from extender.framework.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.negotiation.allocating import Allocating
-from extender.plugins.negotiation.known_controllers import Reach, known_controllers
+from extender.plugins.negotiation.known_controller import Reach, known_controllers
 from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.negotiation.negotiation import Negotiation
-from extender.plugins.negotiation.otherwise_suitable import OtherwiseSuitable
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.plugins.negotiation.scheduling_contexts import Contexts
+from extender.plugins.negotiation.tasks import OtherwiseSuitable
 from extender.tools.intake import Budget
 from extender.tools.offload import at_once
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, URL, WORLD, Scene, negotiated_class, pods

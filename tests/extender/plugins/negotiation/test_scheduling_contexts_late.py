@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender.cluster.objects.claims import DEALLOCATION_REQUESTED
-from extender.cluster.writes.scheduling_contexts import ContextWrites
+from extender.cluster.writes.other_kinds import ContextWrites
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CONTEXTS
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, pods

@@ -7,7 +7,7 @@ from typing import Any
 
 from allocator.tools import JSON
 from extender.cluster.writes.claims import ClaimWrites
-from extender.cluster.writes.scheduling_contexts import ContextWrites
+from extender.cluster.writes.other_kinds import ContextWrites
 from extender.config.settings import ParameterKind
 from extender.controllers import ClaimAsk, Held, NodeName, RefusedError, Responder, Store
 from extender.controllers.contexts import ContextResponder

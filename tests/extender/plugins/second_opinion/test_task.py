@@ -13,8 +13,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.framework.problem import Look, Problem
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, SLICES
-from extender.plugins.second_opinion.disagreements import Disagreements
-from extender.plugins.second_opinion.task import MOST, SHARE, SecondOpinions
+from extender.plugins.second_opinion.task import MOST, SHARE, Disagreements, SecondOpinions
 from extender.tools.offload import at_once
 from tests.kit.clusters import claim, device_class, local_slice, node, request, solver
 from tests.kit.servers.memory import memory_api

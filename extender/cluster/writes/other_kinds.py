@@ -1,16 +1,19 @@
-"""Writes of PodSchedulingContexts: their spec for a pod, and their status for a controller."""
+"""Writes of other kinds: PodSchedulingContexts, and the statuses of DeviceQuotas and ResourcePoolStatusRequests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.cluster.objects.scheduling_contexts import SchedulingContext, parse_scheduling_context
 from extender.kube.api import Api, ApiError, ObjectKey, RawObject
-from extender.kube.resources import CONTEXTS, PODS
+from extender.kube.resources import CONTEXTS, DEVICE_QUOTAS, PODS, POOL_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
 class ContextWrites:
-    """Writes contexts. All methods raise `ApiError` and `OutcomeUnknownError`, as the API does."""
+    """Writes PodSchedulingContexts: their spec for a pod, and their status for a controller.
+
+    All methods raise `ApiError` and `OutcomeUnknownError`, as the API does.
+    """
 
     api: Api
 
@@ -68,3 +71,30 @@ class ContextWrites:
         metadata = {"name": key.name, "namespace": key.namespace, "ownerReferences": [owner]}
         version = self.api.api_version(CONTEXTS)
         return {"apiVersion": version, "kind": CONTEXTS.kind, "metadata": metadata, "spec": spec}
+
+
+async def write_quota_status(api: Api, key: ObjectKey, status: RawObject) -> None:
+    """Write what is used of a quota, whatever others have written.
+
+    Raises:
+        ApiError, OutcomeUnknownError: as `Api.patch_status`.
+    """
+    await api.patch_status(DEVICE_QUOTAS, key, {"status": status})
+
+
+async def write_pool_status(api: Api, request: RawObject, status: RawObject) -> None:
+    """Write an answer, unless the request was answered meanwhile: an answer is final.
+
+    Args:
+        api: the API server.
+        request: as it was read, without a status.
+        status: the answer.
+
+    Raises:
+        ApiError, OutcomeUnknownError: as `Api.update_status`.
+    """
+    try:
+        await api.update_status(POOL_REQUESTS, {**request, "status": status})
+    except ApiError as error:
+        if not (error.is_conflict or error.is_missing):
+            raise

@@ -2,13 +2,15 @@
 
 A pool may be so large, and change so often, that no search in it ends before its next change. A bind could not decide
 on its devices in time, or filter found them hard to search: the next bind would end in the same way, and the pods of
-all tenants wait while filter searches. Nodes for which a ResourceQuota refuses a pod's claim are passed over as well
-(`extender.framework.over_quota_nodes`).
+all tenants wait while filter searches.
+
+dra-extender does not follow ResourceQuotas: the API server compares the special claim of a pod when a bind makes it.
+What the claim asks for may differ from node to node, so another node may do where one was refused.
 """
 
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,9 +22,10 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import Cycle
-from extender.framework.over_quota_nodes import OVER_QUOTA, OverQuotaNodes
+from extender.tools.fairness.fair_memory import FairMemory
 
 LATE: Final = Reason(Cause("late", "its devices change faster than they can be searched"))
+OVER_QUOTA: Final = Reason(Cause("quota", "a ResourceQuota has no room for the claim that the pod would get there"))
 """Why filter passes over a node while another node suits."""
 
 QUIET_SECONDS: Final = 5.0
@@ -33,7 +36,7 @@ LATE_SECONDS: Final = 0.05
 
 FIRST_PAUSE: Final = 10.0
 MOST_PAUSE: Final = 300.0
-"""Seconds for which a node is passed over, if its pools go on changing; twice as long after each failure."""
+"""Seconds for which a node is passed over; twice as long after each failure or refusal."""
 
 MOST_OF_NAMESPACE: Final = 64
 MOST_NAMESPACES: Final = 256
@@ -147,3 +150,48 @@ def _pools(snapshot: Snapshot, node: str) -> tuple["weakref.ref[Pool]", ...]:
     """The pools of the node. Each change of a pool makes another object; references to the same object are equal."""
     pools = snapshot.inventory.pools
     return tuple([weakref.ref(pools[pool]) for pool in snapshot.inventory.local.get(node, ())])
+
+
+MOST_PODS: Final = 1024
+"""Pods that are remembered, in shares by namespace."""
+
+MOST_NODES: Final = 64
+"""Nodes that are remembered for a pod, those of the latest binds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """For how many seconds a node is passed over, and until when."""
+
+    seconds: float
+    until: float
+
+
+class OverQuotaNodes:
+    """The nodes where a ResourceQuota leaves no room for the claim that a pod would get there, for each pod.
+
+    Args:
+        clock: seconds, from any point.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pods = FairMemory[Mapping[str, _Pause]](MOST_PODS)
+
+    def note(self, pod: Pod, node: str) -> None:
+        """A quota has refused the claim with which the pod was to be bound to a node."""
+        known = dict(self._pods.get(pod.uid) or {})
+        before = known.pop(node, None)
+        seconds = FIRST_PAUSE if before is None else min(2 * before.seconds, MOST_PAUSE)
+        known[node] = _Pause(seconds, self._clock() + seconds)
+        if len(known) > MOST_NODES:
+            del known[next(iter(known))]
+        self._pods.keep(pod.namespace, pod.uid, known)
+
+    def among(self, pod: Pod, names: Collection[str]) -> frozenset[str]:
+        """Those of the nodes that are passed over for the pod now."""
+        known = self._pods.get(pod.uid)
+        if known is None:
+            return frozenset()
+        now = self._clock()
+        return frozenset({name for name, pause in known.items() if now < pause.until}.intersection(names))
