@@ -69,9 +69,12 @@ def _lines(version: str, found: Found) -> Iterator[str]:
     if told:
         yield "| test | in-tree | dra-extender | |"
         yield "|---|---|---|---|"
+    rows: dict[str, list[str]] = {}
     for name in told:
         cells = _cell(theirs.get(name)), _cell(ours.get(name)), why_incomparable(name, version)
-        yield f"| `{name.removeprefix(_ALL)}` | {' | '.join(cells)} |"
+        rows.setdefault(" | ".join(cells), []).append(f"`{name.removeprefix(_ALL)}`")
+    for cells_of_all, tests in rows.items():
+        yield f"| {', '.join(tests)} | {cells_of_all} |"
     yield from _plain_lines({name.removeprefix(_ALL): ours[name].tries for name in names if name not in told})
     yield ""
 

@@ -364,28 +364,26 @@ FAULTS = st.one_of(
     streams=st.booleans(),
     as_event=st.booleans(),
 )
-def test_whatever_happens_the_cache_ends_up_with_what_the_server_has(
+@in_virtual_time
+async def test_whatever_happens_the_cache_ends_up_with_what_the_server_has(
     steps: list[tuple[str, str]], faults: list[Fault], sizes: list[int], *, streams: bool, as_event: bool
 ) -> None:
-    async def main() -> None:
-        fake = FakeApi(streams_lists=streams, chunk_sizes=tuple(sizes), expired_as_event=as_event)
-        fake.fault_for = for_kind(CLAIMS, *faults)
-        state = RecordingState()
-        async with following(fake, state):
-            for step, argument in steps:
-                await play(fake, step, argument)
-            await elapse(2000)
-        claims = fake.objects(CLAIMS)
-        assert state.not_ready == ""
-        assert {key: state.snapshot.claims[key].resource_version for key in state.snapshot.claims} == {
-            key: obj["metadata"]["resourceVersion"] for key, obj in claims.items()
-        }
-        revisions = [revision for _, _, revision in state.told]
-        assert revisions == sorted(set(revisions))
-        lists = claim_lists(state)
-        assert lists == sorted(lists)
-
-    run(main())
+    fake = FakeApi(streams_lists=streams, chunk_sizes=tuple(sizes), expired_as_event=as_event)
+    fake.fault_for = for_kind(CLAIMS, *faults)
+    state = RecordingState()
+    async with following(fake, state):
+        for step, argument in steps:
+            await play(fake, step, argument)
+        await elapse(2000)
+    claims = fake.objects(CLAIMS)
+    assert state.not_ready == ""
+    assert {key: state.snapshot.claims[key].resource_version for key in state.snapshot.claims} == {
+        key: obj["metadata"]["resourceVersion"] for key, obj in claims.items()
+    }
+    revisions = [revision for _, _, revision in state.told]
+    assert revisions == sorted(set(revisions))
+    lists = claim_lists(state)
+    assert lists == sorted(lists)
 
 
 async def play(fake: FakeApi, step: str, argument: str) -> None:

@@ -9,7 +9,6 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, WORLD, negotiated_class, pods
 from tests.extender.plugins.negotiation.transport_scenes import KitScene, Licenses
-from tests.kit import virtualtime
 from tests.kit.clusters import claim, pinned, pod, request
 from tests.kit.virtualtime import in_virtual_time
 
@@ -76,22 +75,22 @@ async def test_structured_and_negotiated_claim_of_a_pod_go_to_the_same_node(cont
 
 
 @both
-def test_refusal_at_the_last_moment_leaves_nothing_and_the_pod_is_tried_again(contexts: bool, tmp_path: Path) -> None:
-    async def story() -> None:
-        licenses = Licenses(fails=1)
-        objects = (pod("p", "gpu-c", "p-c"), claim("gpu-c", GPU_REQUEST), claim("p-c", LICENSE))
-        scene = KitScene(tmp_path, *objects, contexts=contexts, controllers={NAME: licenses})
-        if contexts:
-            await scene.filter()
-            await scene.turn()
-        assert "controller" in await scene.bound("p", "n")
-        assert await scene.allocation("gpu-c") is None
-        assert licenses.outside == {}
-        for _ in range(4):
-            await scene.turn()
-        assert await scene.schedule() in {"m", "n"}
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_refusal_at_the_last_moment_leaves_nothing_and_the_pod_is_tried_again(
+    contexts: bool, tmp_path: Path
+) -> None:
+    licenses = Licenses(fails=1)
+    objects = (pod("p", "gpu-c", "p-c"), claim("gpu-c", GPU_REQUEST), claim("p-c", LICENSE))
+    scene = KitScene(tmp_path, *objects, contexts=contexts, controllers={NAME: licenses})
+    if contexts:
+        await scene.filter()
+        await scene.turn()
+    assert "controller" in await scene.bound("p", "n")
+    assert await scene.allocation("gpu-c") is None
+    assert licenses.outside == {}
+    for _ in range(4):
+        await scene.turn()
+    assert await scene.schedule() in {"m", "n"}
 
 
 @both
@@ -151,21 +150,20 @@ async def test_deleted_claim_stays_until_its_controller_has_released_it(contexts
 
 
 @both
-def test_controller_that_ends_after_it_has_allocated_gives_it_back_or_goes_on(contexts: bool, tmp_path: Path) -> None:
+@in_virtual_time
+async def test_controller_that_ends_after_it_has_allocated_gives_it_back_or_goes_on(
+    contexts: bool, tmp_path: Path
+) -> None:
     """The process ends before anybody hears of the allocation; the next one has its store."""
-
-    async def story() -> None:
-        licenses = Licenses()
-        scene = KitScene(tmp_path, *pods("p"), contexts=contexts, controllers={NAME: licenses})
-        scene.lose_next_answer(NAME)
-        await scene.schedule(rounds=2)
-        scene.restart(NAME)
-        for _ in range(30):
-            await scene.turn()
-        assert await scene.schedule() in {"m", "n"}
-        assert len(licenses.outside) == 1
-
-    virtualtime.run(story())
+    licenses = Licenses()
+    scene = KitScene(tmp_path, *pods("p"), contexts=contexts, controllers={NAME: licenses})
+    scene.lose_next_answer(NAME)
+    await scene.schedule(rounds=2)
+    scene.restart(NAME)
+    for _ in range(30):
+        await scene.turn()
+    assert await scene.schedule() in {"m", "n"}
+    assert len(licenses.outside) == 1
 
 
 @both

@@ -17,6 +17,7 @@ from extender.planning.templates.catalog import Catalog
 from extender.tools.offload import at_once
 from tests.kit import virtualtime
 from tests.kit.places import ROOT
+from tests.kit.virtualtime import in_virtual_time
 
 
 def test_no_pod_pays_for_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,23 +32,20 @@ def test_no_pod_pays_for_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
 NOTEBOOK = ROOT / "config" / "requests" / "notebook.json"
 
 
-def test_over_manifests_a_question_has_the_same_answer_again_because_no_scheduler_waits_to_try_other_pods() -> None:
+@in_virtual_time
+async def test_over_manifests_a_question_has_the_same_answer_again_because_no_scheduler_tries_other_pods() -> None:
     """The first question of a newcomer woke the pods of the example, and what they were woken for was kept for 15 s."""
-
-    async def story() -> None:
-        cluster = EmbeddedCluster(load([ROOT / "config" / "example"]).objects)
-        await cluster.settle()
-        around = surroundings_of(ServedCluster(cluster.api, cluster.state), Settings(), Catalog())
-        by = make_solver(Settings(), asyncio.get_running_loop().time)
-        service = make_extender(cluster.api, cluster.state, by, Settings(), around=around, off_loop=at_once).service
-        asked = decode_filter(NOTEBOOK.read_bytes())
-        first = await service.filter(asked)
-        assert len(first.passed) == 3
-        version = cluster.state.snapshot.version
-        for _ in range(150):
-            await virtualtime.elapse(PAUSE_SECONDS)
-            await service.background.tick()
-        assert (await service.filter(asked)).passed == first.passed
-        assert cluster.state.snapshot.version == version, "nothing happens by itself"
-
-    virtualtime.run(story())
+    cluster = EmbeddedCluster(load([ROOT / "config" / "example"]).objects)
+    await cluster.settle()
+    around = surroundings_of(ServedCluster(cluster.api, cluster.state), Settings(), Catalog())
+    by = make_solver(Settings(), asyncio.get_running_loop().time)
+    service = make_extender(cluster.api, cluster.state, by, Settings(), around=around, off_loop=at_once).service
+    asked = decode_filter(NOTEBOOK.read_bytes())
+    first = await service.filter(asked)
+    assert len(first.passed) == 3
+    version = cluster.state.snapshot.version
+    for _ in range(150):
+        await virtualtime.elapse(PAUSE_SECONDS)
+        await service.background.tick()
+    assert (await service.filter(asked)).passed == first.passed
+    assert cluster.state.snapshot.version == version, "nothing happens by itself"

@@ -17,7 +17,6 @@ from extender.lab.api import MemoryApi
 from extender.lab.cluster import ClaimController
 from tests.extender.framework.bind.mortal import ENDS, End, Process, killed, live_and_die
 from tests.extender.framework.bind.worlds import CLAIMS_OF, check, cluster, everything
-from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, device_class, local_slice, node, pod
 from tests.kit.servers.memory import Fault, memory_api, writes
 from tests.kit.virtualtime import in_virtual_time
@@ -242,24 +241,22 @@ BINDS = st.lists(st.tuples(st.sampled_from(sorted(CLAIMS_OF)), st.sampled_from([
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(ENDS, BINDS, ENDS, BINDS), min_size=1, max_size=4))
-def test_whatever_dies_when_no_device_is_lost_or_used_twice(
+@in_virtual_time
+async def test_whatever_dies_when_no_device_is_lost_or_used_twice(
     rounds: list[tuple[End, list[tuple[str, str]], End, list[tuple[str, str]]]],
 ) -> None:
-    async def main() -> None:
-        api = cluster()
-        for first, some, second, others in rounds:
-            mine = [each for each in some if each[0] < "r"]
-            theirs = [each for each in others if each[0] >= "r"]
-            await live_and_die(api, [(first, mine), (second, theirs)])
-            await check(api)
-        last = Process(api)
-        for name, on in 2 * [(name, on) for name in sorted(CLAIMS_OF) for on in ("n", "m")]:
-            await last.bind(name, on)
+    api = cluster()
+    for first, some, second, others in rounds:
+        mine = [each for each in some if each[0] < "r"]
+        theirs = [each for each in others if each[0] >= "r"]
+        await live_and_die(api, [(first, mine), (second, theirs)])
         await check(api)
-        assert not last.state.snapshot.assumed
-        waiting = [name for name, raw in (await everything(api, PODS)).items() if not raw["spec"].get("nodeName")]
-        assert len(waiting) < len(CLAIMS_OF)
-        for name in waiting:
-            assert {await last.bind(name, on) for on in ("n", "m")}.isdisjoint({""})
-
-    virtualtime.run(main())
+    last = Process(api)
+    for name, on in 2 * [(name, on) for name in sorted(CLAIMS_OF) for on in ("n", "m")]:
+        await last.bind(name, on)
+    await check(api)
+    assert not last.state.snapshot.assumed
+    waiting = [name for name, raw in (await everything(api, PODS)).items() if not raw["spec"].get("nodeName")]
+    assert len(waiting) < len(CLAIMS_OF)
+    for name in waiting:
+        assert {await last.bind(name, on) for on in ("n", "m")}.isdisjoint({""})

@@ -19,6 +19,7 @@ from tests.extender.framework.bind.worlds import CLAIMS_OF, check, cluster, ever
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.servers.memory import Fault, Transport
+from tests.kit.virtualtime import in_virtual_time
 
 TURN = {"p": 0, "q": 0, "r": 1, "s": 1, "t": 0}
 """Which of the two binds a pod: only one scheduler at a time has it."""
@@ -130,7 +131,8 @@ SCRIPTS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from(CALLS), st.sampl
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**16), PLANS, SCRIPTS)
-def test_no_bound_pod_shares_what_is_not_to_be_shared(
+@in_virtual_time
+async def test_no_bound_pod_shares_what_is_not_to_be_shared(
     seed: int, plan: list[tuple[str, str, int]], faults: list[tuple[int, str, Any]]
 ) -> None:
     """In the end no allocation is assumed, and no pod waits though there is room.
@@ -138,15 +140,11 @@ def test_no_bound_pod_shares_what_is_not_to_be_shared(
     A double allocation may be left if the write that should undo it failed. Then its pod fits nowhere, and no bind
     checks it: filter has such a claim deallocated.
     """
-
-    async def main() -> None:
-        api, random = cluster(), Random(seed)  # noqa: S311 - lags need no secrets
-        extenders = [Extender.over(api, random), Extender.over(api, random)]
-        for which, call, fault in faults:
-            extenders[which].transport.script(call, fault)
-        await bind_amid_faults(api, extenders, plan)
-        await bind_in_calm(api, extenders)
-        assert await assumed_and_written(api, extenders) == set()
-        assert all(await errors_of_waiting_pods(api, extenders))
-
-    virtualtime.run(main())
+    api, random = cluster(), Random(seed)  # noqa: S311 - lags need no secrets
+    extenders = [Extender.over(api, random), Extender.over(api, random)]
+    for which, call, fault in faults:
+        extenders[which].transport.script(call, fault)
+    await bind_amid_faults(api, extenders, plan)
+    await bind_in_calm(api, extenders)
+    assert await assumed_and_written(api, extenders) == set()
+    assert all(await errors_of_waiting_pods(api, extenders))

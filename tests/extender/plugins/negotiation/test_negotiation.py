@@ -25,7 +25,6 @@ from extender.plugins.negotiation.tasks import OtherwiseSuitable
 from extender.tools.intake import Budget
 from extender.tools.offload import at_once
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, URL, WORLD, Scene, negotiated_class, pods
-from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Object, claim, local_slice, node, pinned, pod, request, solver
 from tests.kit.controllers import NO_LICENSE, Licenses
 from tests.kit.virtualtime import in_virtual_time
@@ -235,14 +234,12 @@ async def test_controller_is_told_the_configuration_of_class_and_claim() -> None
         ),
     ],
 )
-def test_claim_that_cannot_be_negotiated_says_why(asked: dict[str, Any], reason: str) -> None:
-    async def story() -> None:
-        world = (*WORLD, negotiated_class("other", "other.example.com"))
-        scene = Scene(pod("p", "p-c"), asked, world=world)
-        assert await scene.reasons() == [reason]
-        assert scene.licenses.questions == []
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_claim_that_cannot_be_negotiated_says_why(asked: dict[str, Any], reason: str) -> None:
+    world = (*WORLD, negotiated_class("other", "other.example.com"))
+    scene = Scene(pod("p", "p-c"), asked, world=world)
+    assert await scene.reasons() == [reason]
+    assert scene.licenses.questions == []
 
 
 @in_virtual_time

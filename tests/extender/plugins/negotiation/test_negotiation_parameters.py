@@ -12,7 +12,6 @@ from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import Resource
 from extender.plugins.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, URL, WORLD, Scene, negotiated_class
-from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim, pod
 from tests.kit.servers.memory import Transport
 from tests.kit.virtualtime import in_virtual_time
@@ -124,11 +123,9 @@ PLACE = f"claim p-c: metadata.annotations[{ANNOTATION}]"
         (ref("Setup"), "claim p-c: parameters Setup.gpu.example.com ns/small: the kind has no namespace"),
     ],
 )
-def test_reference_of_a_claim_that_cannot_be_followed_is_a_reason(text: str, problem: str) -> None:
-    async def story() -> None:
-        assert await Parameterized(*of_claim(text)).reasons() == [problem]
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_reference_of_a_claim_that_cannot_be_followed_is_a_reason(text: str, problem: str) -> None:
+    assert await Parameterized(*of_claim(text)).reasons() == [problem]
 
 
 @in_virtual_time

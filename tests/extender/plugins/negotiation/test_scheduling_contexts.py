@@ -175,22 +175,22 @@ async def test_claim_that_was_allocated_for_a_pod_that_is_gone_is_deallocated(tm
     assert await scene.allocation() is None
 
 
-def test_claim_of_a_pod_that_has_its_node_stays_while_the_pod_waits_for_another_controller(tmp_path: Path) -> None:
-    async def story() -> None:
-        objects = (pinned("p", "p-c", "q-c", on="n"), claim("p-c", LICENSE), claim("q-c", OTHER_REQUEST))
-        own, other = Licenses(is_local=True), Licenses(left=0)
-        scene = KitScene(tmp_path, *objects, contexts=True, controllers={NAME: own, OTHER: other}, world=TWO_CLASSES)
-        for _ in range(120):
-            await scene.turn(1.0)
-        assert [each for each in own.events if each != "judge"] == ["allocate p-c n"]
-        other.left = 1
-        for _ in range(60):
-            await scene.turn(1.0)
-        assert [own.outside, other.outside] == [{"uid-p-c": "n"}, {"uid-q-c": "n"}]
-        users = [(await scene.claim(name))["status"]["reservedFor"] for name in ("p-c", "q-c")]
-        assert [[each["name"] for each in names] for names in users] == [["p"], ["p"]]
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_claim_of_a_pod_that_has_its_node_stays_while_the_pod_waits_for_another_controller(
+    tmp_path: Path,
+) -> None:
+    objects = (pinned("p", "p-c", "q-c", on="n"), claim("p-c", LICENSE), claim("q-c", OTHER_REQUEST))
+    own, other = Licenses(is_local=True), Licenses(left=0)
+    scene = KitScene(tmp_path, *objects, contexts=True, controllers={NAME: own, OTHER: other}, world=TWO_CLASSES)
+    for _ in range(120):
+        await scene.turn(1.0)
+    assert [each for each in own.events if each != "judge"] == ["allocate p-c n"]
+    other.left = 1
+    for _ in range(60):
+        await scene.turn(1.0)
+    assert [own.outside, other.outside] == [{"uid-p-c": "n"}, {"uid-q-c": "n"}]
+    users = [(await scene.claim(name))["status"]["reservedFor"] for name in ("p-c", "q-c")]
+    assert [[each["name"] for each in names] for names in users] == [["p"], ["p"]]
 
 
 @in_virtual_time

@@ -21,33 +21,30 @@ POD, CLAIM = ObjectKey("ns", "p"), ObjectKey("ns", "p-c")
 
 
 @pytest.mark.parametrize("given_back", [False, True], ids=["requested", "given back"])
-def test_bind_does_not_use_an_allocation_that_is_to_be_given_back(tmp_path: Path, *, given_back: bool) -> None:
+@in_virtual_time
+async def test_bind_does_not_use_an_allocation_that_is_to_be_given_back(tmp_path: Path, *, given_back: bool) -> None:
     """The bind of p waits for another controller, when somebody asks for the deallocation of its first claim."""
-
-    async def story() -> None:
-        objects = (pod("p", "p-c", "q-c"), claim("p-c", LICENSE), claim("q-c", OTHER_REQUEST))
-        own, other = Licenses(), Licenses()
-        scene = KitScene(tmp_path, *objects, contexts=True, controllers={NAME: own, OTHER: other}, world=TWO_CLASSES)
-        await scene.filter()
-        await scene.turn()
-        first, second = scene.contexts
-        bind = asyncio.ensure_future(scene.bind("p", "n"))
-        await virtualtime.elapse(0.1)
+    objects = (pod("p", "p-c", "q-c"), claim("p-c", LICENSE), claim("q-c", OTHER_REQUEST))
+    own, other = Licenses(), Licenses()
+    scene = KitScene(tmp_path, *objects, contexts=True, controllers={NAME: own, OTHER: other}, world=TWO_CLASSES)
+    await scene.filter()
+    await scene.turn()
+    first, second = scene.contexts
+    bind = asyncio.ensure_future(scene.bind("p", "n"))
+    await virtualtime.elapse(0.1)
+    await first.turn()
+    assert own.outside == {"uid-p-c": "n"}
+    await ask_to_deallocate(scene, "p-c")
+    if given_back:
         await first.turn()
-        assert own.outside == {"uid-p-c": "n"}
-        await ask_to_deallocate(scene, "p-c")
-        if given_back:
-            await first.turn()
-            assert own.outside == {}
-        await second.turn()
-        error = await bind
-        assert error.startswith("node n: controller licenses.example.com: ")
-        assert "reservedFor" not in (await scene.claim("p-c")).get("status", {})
-        assert await scene.schedule() in {"m", "n"}
-        assert own.outside.keys() == {"uid-p-c"}
-        assert other.outside.keys() == {"uid-q-c"}
-
-    virtualtime.run(story())
+        assert own.outside == {}
+    await second.turn()
+    error = await bind
+    assert error.startswith("node n: controller licenses.example.com: ")
+    assert "reservedFor" not in (await scene.claim("p-c")).get("status", {})
+    assert await scene.schedule() in {"m", "n"}
+    assert own.outside.keys() == {"uid-p-c"}
+    assert other.outside.keys() == {"uid-q-c"}
 
 
 @in_virtual_time
@@ -92,32 +89,32 @@ async def test_claim_that_somebody_reserves_while_it_is_given_back_keeps_its_lic
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_allocation_for_a_node_that_is_not_selected_any_more_is_given_back(tmp_path: Path, *, is_gone: bool) -> None:
-    async def story() -> None:
-        licenses = Licenses()
-        scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: licenses})
-        await scene.filter()
+@in_virtual_time
+async def test_allocation_for_a_node_that_is_not_selected_any_more_is_given_back(
+    tmp_path: Path, *, is_gone: bool
+) -> None:
+    licenses = Licenses()
+    scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: licenses})
+    await scene.filter()
+    await scene.turn()
+    bind = asyncio.ensure_future(scene.bind("p", "n"))
+    await virtualtime.elapse(0.1)
+
+    async def deselected() -> None:
+        assert licenses.outside == {"uid-p-c": "n"}
+        if is_gone:
+            await scene.cluster.api.delete(CONTEXTS, POD)
+        else:
+            await scene.cluster.api.patch(CONTEXTS, POD, {"spec": {"selectedNode": None}})
+
+    scene.foreign.script("get podschedulingcontexts", Fault(before=deselected))
+    await scene.contexts[0].turn()
+    assert await bind == f"node n: controller {NAME}: the node is not selected any more"
+    assert await scene.allocation() is None
+    assert licenses.outside == {}
+    for _ in range(4):
         await scene.turn()
-        bind = asyncio.ensure_future(scene.bind("p", "n"))
-        await virtualtime.elapse(0.1)
-
-        async def deselected() -> None:
-            assert licenses.outside == {"uid-p-c": "n"}
-            if is_gone:
-                await scene.cluster.api.delete(CONTEXTS, POD)
-            else:
-                await scene.cluster.api.patch(CONTEXTS, POD, {"spec": {"selectedNode": None}})
-
-        scene.foreign.script("get podschedulingcontexts", Fault(before=deselected))
-        await scene.contexts[0].turn()
-        assert await bind == f"node n: controller {NAME}: the node is not selected any more"
-        assert await scene.allocation() is None
-        assert licenses.outside == {}
-        for _ in range(4):
-            await scene.turn()
-        assert await scene.schedule() in {"m", "n"}
-
-    virtualtime.run(story())
+    assert await scene.schedule() in {"m", "n"}
 
 
 @in_virtual_time

@@ -12,7 +12,6 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from tests.extender.plugins.negotiation.scenes import LICENSE, Scene, TimedScene, negotiated_class, pods
-from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, Object, local_slice, node, request
 from tests.kit.controllers import Licenses
 from tests.kit.objects.quotas import quota
@@ -40,22 +39,22 @@ async def bound(scene: Scene, name: str) -> bool:
 
 
 @pytest.mark.parametrize("controller", [Licenses, Seats])
-def test_limit_on_licenses_holds_whether_the_controller_returns_results_or_not(controller: type[Licenses]) -> None:
-    async def story() -> None:
-        scene = Scene(*pods(*NAMES), quota(SEATS), licenses=controller(left=10))
-        assert [await bound(scene, name) for name in NAMES] == [True, True, False, False, False]
-        assert await scene.reasons("p4") == [OVER]
-        assert len(scene.licenses.held) == 2
-        assert scene.licenses.asked(DEALLOCATE) == []
-        await scene.end("p0")
-        await scene.tick()
-        await scene.tick()
-        assert await scene.woken("p2")
-        scene.seconds += 2.0
-        assert await bound(scene, "p2")
-        assert not await bound(scene, "p3")
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_limit_on_licenses_holds_whether_the_controller_returns_results_or_not(
+    controller: type[Licenses],
+) -> None:
+    scene = Scene(*pods(*NAMES), quota(SEATS), licenses=controller(left=10))
+    assert [await bound(scene, name) for name in NAMES] == [True, True, False, False, False]
+    assert await scene.reasons("p4") == [OVER]
+    assert len(scene.licenses.held) == 2
+    assert scene.licenses.asked(DEALLOCATE) == []
+    await scene.end("p0")
+    await scene.tick()
+    await scene.tick()
+    assert await scene.woken("p2")
+    scene.seconds += 2.0
+    assert await bound(scene, "p2")
+    assert not await bound(scene, "p3")
 
 
 @in_virtual_time

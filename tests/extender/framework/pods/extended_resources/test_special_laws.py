@@ -16,6 +16,7 @@ from tests.extender.framework.bind.worlds import everything, is_special
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, device_class, local_slice, node, pod
 from tests.kit.servers.memory import NOW, memory_api
+from tests.kit.virtualtime import in_virtual_time
 
 GPU = "example.com/gpu"
 PLUGIN = "m"
@@ -64,21 +65,19 @@ BINDS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(["n", "o", PL
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(ENDS, BINDS), min_size=1, max_size=5))
-def test_no_special_claim_is_lost_or_left(lives: list[tuple[End, list[tuple[str, str]]]]) -> None:
-    async def main() -> None:
-        api = cluster()
-        for life in lives:
-            await live_and_die(api, [life])
-            await check(api)
-        last = Process(api)
-        OrphanCollector(last.state, last.binder, lambda: NOW + IDLE, Faults()).look()
-        await virtualtime.elapse(10)
+@in_virtual_time
+async def test_no_special_claim_is_lost_or_left(lives: list[tuple[End, list[tuple[str, str]]]]) -> None:
+    api = cluster()
+    for life in lives:
+        await live_and_die(api, [life])
         await check(api)
-        await check_end(api)
-        for name in NAMES:
-            answers = [await last.bind(name, on) for on in ("n", "o", PLUGIN)]
-            assert "" in answers, answers
-        await check(api)
-        await check_end(api)
-
-    virtualtime.run(main())
+    last = Process(api)
+    OrphanCollector(last.state, last.binder, lambda: NOW + IDLE, Faults()).look()
+    await virtualtime.elapse(10)
+    await check(api)
+    await check_end(api)
+    for name in NAMES:
+        answers = [await last.bind(name, on) for on in ("n", "o", PLUGIN)]
+        assert "" in answers, answers
+    await check(api)
+    await check_end(api)
