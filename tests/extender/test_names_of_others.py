@@ -32,7 +32,7 @@ from extender.tools.offload import at_once
 from tests.extender.kube.access_scenes import ApiServer
 from tests.kit.clusters import GPU, NOW, Cluster, Object, app_over, claim, local_slice, node, pod, solver
 from tests.kit.objects.quotas import limited, quota
-from tests.kit.virtualtime import elapse, in_virtual_time, run
+from tests.kit.virtualtime import elapse, in_virtual_time
 
 ONE_GPU = limited(devices=1)
 LYNX, IBEX = "lynx", "ibex"
@@ -151,17 +151,15 @@ def told_of_others(texts: list[tuple[str, str]]) -> list[str]:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(clusters, st.booleans())
-def test_nothing_that_is_written_or_answered_names_an_object_of_another_namespace(
+@in_virtual_time
+async def test_nothing_that_is_written_or_answered_names_an_object_of_another_namespace(
     found: list[Tenant],
     limited: bool,
 ) -> None:
-    async def main() -> list[tuple[str, str]]:
-        scene = Scene.of(found, has_quotas=limited)
-        for _ in range(3):
-            await scene.schedule()
-        return await scene.texts()
-
-    assert told_of_others(run(main())) == []
+    scene = Scene.of(found, has_quotas=limited)
+    for _ in range(3):
+        await scene.schedule()
+    assert told_of_others(await scene.texts()) == []
 
 
 TWICE = [Tenant(LYNX, 0, 0, (DEVICES[0],)), Tenant(IBEX, 1, 0, (DEVICES[0],))]
@@ -235,16 +233,14 @@ async def test_a_pod_in_a_body_shows_no_names_of_a_namespace_that_the_caller_may
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(clusters)
-def test_no_explanation_within_a_namespace_names_an_object_of_another(found: list[Tenant]) -> None:
-    async def main() -> list[tuple[str, str]]:
-        scene = Scene.of(found)
-        snapshot = scene.cluster.state.snapshot
-        keys = [ObjectKey(each.namespace, f"{each.namespace}-pod-{each.number}") for each in found]
-        said = [(key, await scene.extender.explanations.of_pod(key)) for key in keys]
-        return [
-            (key.namespace, repr(names_within(each, key.namespace, namespaces_of(snapshot))))
-            for key, each in said
-            if not isinstance(each, str)
-        ]
-
-    assert told_of_others(asyncio.run(main())) == []
+async def test_no_explanation_within_a_namespace_names_an_object_of_another(found: list[Tenant]) -> None:
+    scene = Scene.of(found)
+    snapshot = scene.cluster.state.snapshot
+    keys = [ObjectKey(each.namespace, f"{each.namespace}-pod-{each.number}") for each in found]
+    said = [(key, await scene.extender.explanations.of_pod(key)) for key in keys]
+    texts = [
+        (key.namespace, repr(names_within(each, key.namespace, namespaces_of(snapshot))))
+        for key, each in said
+        if not isinstance(each, str)
+    ]
+    assert told_of_others(texts) == []

@@ -83,17 +83,15 @@ def test_the_cpu_of_pods_without_devices_is_followed(*, streams: bool) -> None:
     assert run(main()) == [3000, 3000, 1000]
 
 
-def test_a_watch_that_ends_in_time_goes_on_where_it_was() -> None:
-    async def main() -> tuple[RecordingState, list[HttpRequest]]:
-        fake, state = FakeApi(), RecordingState()
-        async with following(fake, state):
-            for name in "abc":
-                await elapse(500)
-                fake.put(CLAIMS, make_claim(name))
-            await elapse(1)
-        return state, fake.watches(CLAIMS)
-
-    state, watches = run(main())
+@in_virtual_time
+async def test_a_watch_that_ends_in_time_goes_on_where_it_was() -> None:
+    fake, state = FakeApi(), RecordingState()
+    async with following(fake, state):
+        for name in "abc":
+            await elapse(500)
+            fake.put(CLAIMS, make_claim(name))
+        await elapse(1)
+    watches = fake.watches(CLAIMS)
     assert [event[:2] for event in state.told] == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
     assert claim_lists(state) == [100]
     since = [request.query.get("resourceVersion") for request in watches]
@@ -252,21 +250,21 @@ async def test_others_have_their_turn_while_a_list_is_read() -> None:
     ],
     ids=["the server fails", "the server is away"],
 )
-def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once(fault: Fault, pauses: list[float]) -> None:
-    async def main() -> list[float]:
-        fake, times = FakeApi(), list[float]()
+@in_virtual_time
+async def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once(
+    fault: Fault, pauses: list[float]
+) -> None:
+    fake, times = FakeApi(), list[float]()
 
-        def fault_for(request: HttpRequest) -> Fault:
-            if request.path.endswith(CLAIMS.plural):
-                times.append(now())
-            return fault
+    def fault_for(request: HttpRequest) -> Fault:
+        if request.path.endswith(CLAIMS.plural):
+            times.append(now())
+        return fault
 
-        fake.fault_for = fault_for
-        async with following(fake, ClusterState()):
-            await elapse(60)
-        return [round(later - earlier, 3) for earlier, later in pairwise(times)]
-
-    assert run(main())[: len(pauses)] == pauses
+    fake.fault_for = fault_for
+    async with following(fake, ClusterState()):
+        await elapse(60)
+    assert [round(later - earlier, 3) for earlier, later in pairwise(times)][: len(pauses)] == pauses
     assert [FollowTiming().pause(3, random) for random in (0.0, 0.5, 1.0)] == [0.5, 0.75, 1.0]
 
 

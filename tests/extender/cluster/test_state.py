@@ -512,16 +512,13 @@ class TestPassed:
         await state.passed(CLAIMS, 7)
         assert (loop.time() - called) == 3
 
-    def test_who_stops_waiting_is_forgotten(self) -> None:
+    @in_virtual_time
+    async def test_who_stops_waiting_is_forgotten(self) -> None:
         state = state_of([])
-
-        async def wait() -> None:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(1):
-                    await state.passed(CLAIMS, 7)
-            state.bookmark(CLAIMS, 8)
-
-        virtualtime.run(wait())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await state.passed(CLAIMS, 7)
+        state.bookmark(CLAIMS, 8)
         assert state.seen(CLAIMS) == 8
 
 

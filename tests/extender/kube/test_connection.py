@@ -18,7 +18,7 @@ from extender.kube.connection.transport import MERGE_PATCH_TYPE, HttpRequest, No
 from tests.extender.kube.live_scenes import half, now
 from tests.kit.certificates import Authority
 from tests.kit.servers.canned import CHUNKED, HTTPS, OK, Server, answer, config_text, connected, kubeconfig, serving
-from tests.kit.virtualtime import elapse, run
+from tests.kit.virtualtime import elapse, in_virtual_time
 
 # --- who we are ---------------------------------------------------------------------------------------------
 
@@ -199,7 +199,8 @@ HTTPS_URL = "https://127.0.0.1"
 NAMED = Configuration("http://127.0.0.1", server_name="api.example.com")
 
 
-def test_credentials_are_kept_fresh_though_it_fails_at_times() -> None:
+@in_virtual_time
+async def test_credentials_are_kept_fresh_though_it_fails_at_times() -> None:
     times: list[float] = []
 
     async def read() -> Configuration:
@@ -208,13 +209,10 @@ def test_credentials_are_kept_fresh_though_it_fails_at_times() -> None:
             raise ConnectError("the plugin failed")
         return NAMED
 
-    async def main() -> None:
-        async with aiohttp.ClientSession() as session:
-            fresh = asyncio.create_task(ApiConnection(session, Credentials(NAMED, read)).keep_fresh())
-            await elapse(200)
-            fresh.cancel()
-
-    run(main())
+    async with aiohttp.ClientSession() as session:
+        fresh = asyncio.create_task(ApiConnection(session, Credentials(NAMED, read)).keep_fresh())
+        await elapse(200)
+        fresh.cancel()
     assert times == [60.0, 120.0, 180.0]
 
 

@@ -146,14 +146,12 @@ def answered(reply: HttpReply) -> RemoteApi:
 # --- reads --------------------------------------------------------------------------------------------------
 
 
-def test_an_object_is_read_as_it_is_now() -> None:
-    async def main() -> tuple[str, FakeApi]:
-        fake = FakeApi()
-        fake.put(NODES, make_node("n"))
-        found = await api_over(fake).get(NODES, ObjectKey("", "n"))
-        return found["metadata"]["resourceVersion"], fake
-
-    version, fake = run(main())
+@in_virtual_time
+async def test_an_object_is_read_as_it_is_now() -> None:
+    fake = FakeApi()
+    fake.put(NODES, make_node("n"))
+    found = await api_over(fake).get(NODES, ObjectKey("", "n"))
+    version = found["metadata"]["resourceVersion"]
     assert version == "101"
     assert fake.requests[0].query == {}
 

@@ -7,7 +7,7 @@ from extender.kube.connection.transport import NO_ANSWER, HttpRequest, RequestKi
 from extender.kube.resources import CLAIMS
 from tests.extender.kube.live_scenes import api_over, default, make_claim
 from tests.kit.servers.transport import FakeApi, Fault
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import in_virtual_time, run
 
 CLAIM_PATH = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c"
 
@@ -34,18 +34,15 @@ def test_a_request_is_named_by_verb_and_resource(request_: HttpRequest, found: t
     assert asked(request_) == found
 
 
-def test_every_answer_counts_those_that_were_repeated_too() -> None:
+@in_virtual_time
+async def test_every_answer_counts_those_that_were_repeated_too() -> None:
     fake = FakeApi()
     fake.put(CLAIMS, make_claim("a"))
     fake.faults.extend([Fault(500), Fault(429), Fault(), Fault(404)])
     api = api_over(fake)
-
-    async def main() -> None:
+    await api.get(CLAIMS, default("a"))
+    with pytest.raises(ApiError):
         await api.get(CLAIMS, default("a"))
-        with pytest.raises(ApiError):
-            await api.get(CLAIMS, default("a"))
-
-    run(main())
     get = RequestKind("get", "resourceclaims")
     assert api.request_counts.answers == {(get, "500"): 1, (get, "429"): 1, (get, "200"): 1, (get, "404"): 1}
     assert api.repeats == 2

@@ -23,12 +23,10 @@ from tests.kit.virtualtime import elapse, in_virtual_time, run
 # --- lists --------------------------------------------------------------------------------------------------
 
 
-def test_a_list_comes_in_a_stream_of_which_no_more_is_read() -> None:
-    async def main() -> tuple[list[str], FakeApi]:
-        fake = three_claims()
-        return await take(source_over(fake), CLAIMS, None), fake
-
-    found, fake = run(main())
+@in_virtual_time
+async def test_a_list_comes_in_a_stream_of_which_no_more_is_read() -> None:
+    fake = three_claims()
+    found = await take(source_over(fake), CLAIMS, None)
     assert found == ["list a,b,c @103"]
     assert [request.query["sendInitialEvents"] for request in fake.requests] == ["true"]
 
@@ -61,14 +59,12 @@ async def test_no_list_and_no_watch_is_ever_asked_for_at_revision_0() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 422])
-def test_a_server_without_streaming_lists_is_asked_for_pages_and_not_for_streams_again(status: int) -> None:
-    async def main() -> tuple[list[str], FakeApi]:
-        fake = three_claims()
-        fake.faults = deque([Fault(status, reason="Invalid")])
-        source = source_over(fake)
-        return [*await take(source, CLAIMS, None), *await take(source, CLAIMS, None)], fake
-
-    found, fake = run(main())
+@in_virtual_time
+async def test_a_server_without_streaming_lists_is_asked_for_pages_and_not_for_streams_again(status: int) -> None:
+    fake = three_claims()
+    fake.faults = deque([Fault(status, reason="Invalid")])
+    source = source_over(fake)
+    found = [*await take(source, CLAIMS, None), *await take(source, CLAIMS, None)]
     assert found == ["list a,b,c @103"] * 2
     assert len(fake.watches(CLAIMS)) == 1
     assert [request.query.get("continue") for request in fake.lists(CLAIMS)] == [None, "2@103"] * 2
@@ -311,7 +307,8 @@ async def test_a_refusal_of_a_watch_that_does_not_end_is_not_read_to_its_end() -
     [(70_000, {CLAIMS: [0, 16], NODES: [8, 24]}), (100, {CLAIMS: [0, 4], NODES: [0, 4]})],
     ids=["long", "short"],
 )
-def test_long_objects_of_all_kinds_leave_half_of_the_time_to_other_work(
+@in_virtual_time
+async def test_long_objects_of_all_kinds_leave_half_of_the_time_to_other_work(
     length: int, taken: dict[Resource, list[int]]
 ) -> None:
     """An API server sends as fast as we read. It takes 4 ms to take in each object."""
@@ -326,15 +323,12 @@ def test_long_objects_of_all_kinds_leave_half_of_the_time_to_other_work(
                     break
         return found[:2]
 
-    async def main() -> list[list[int]]:
-        fake = FakeApi()
-        for name in "abc":
-            fake.put(CLAIMS, make_claim(name, long="x" * length))
-            fake.put(NODES, {**make_node(name), "status": {"images": "x" * length}})
-        source = source_over(fake)
-        return await asyncio.gather(*[milliseconds(source, each) for each in taken])
-
-    assert run(main()) == [*taken.values()]
+    fake = FakeApi()
+    for name in "abc":
+        fake.put(CLAIMS, make_claim(name, long="x" * length))
+        fake.put(NODES, {**make_node(name), "status": {"images": "x" * length}})
+    source = source_over(fake)
+    assert await asyncio.gather(*[milliseconds(source, each) for each in taken]) == [*taken.values()]
 
 
 # --- pods that do not matter --------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from extender.plugins.lost_claims import LostClaims
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, node, pod
 from tests.kit.servers.memory import Fault, Transport, memory_api
+from tests.kit.virtualtime import in_virtual_time
 
 KEY, POD = ObjectKey("ns", "a"), ObjectKey("ns", "p")
 
@@ -199,7 +200,8 @@ def test_what_can_not_be_read_is_looked_at_again(fault: Fault) -> None:
     assert scene.look() == LOST
 
 
-def test_other_work_gets_the_event_loop_while_many_bound_pods_are_looked_at() -> None:
+@in_virtual_time
+async def test_other_work_gets_the_event_loop_while_many_bound_pods_are_looked_at() -> None:
     """All tasks that look at bound pods get them from here."""
     state = ClusterState()
     memory_api(node("n"), *[pod(f"p{number}", "a", on="n") for number in range(AT_ONCE)]).follow(state)
@@ -210,15 +212,12 @@ def test_other_work_gets_the_event_loop_while_many_bound_pods_are_looked_at() ->
             at_a_time.append(0)
             await asyncio.sleep(0)
 
-    async def look() -> None:
-        bound = BoundPods(state)
-        assert [each async for each in bound.turn()] == []
-        working = asyncio.create_task(others())
-        await asyncio.sleep(0)
-        async for _ in bound.turn():
-            at_a_time[-1] += 1
-        working.cancel()
-
-    virtualtime.run(look())
+    bound = BoundPods(state)
+    assert [each async for each in bound.turn()] == []
+    working = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    async for _ in bound.turn():
+        at_a_time[-1] += 1
+    working.cancel()
     assert sum(at_a_time) == AT_ONCE
     assert max(at_a_time) == PIECE

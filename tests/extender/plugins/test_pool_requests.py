@@ -18,10 +18,10 @@ from extender.plugins.pool_requests import (
     answer_to,
 )
 from extender.tools.offload import at_once
-from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, NOW, Cluster, Object, claim, local_slice, snapshot_of, taint_rule
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.memory import Fault, Transport
+from tests.kit.virtualtime import in_virtual_time
 
 REQUEST = PoolRequest(DRIVER)
 PROFILE = f"{DRIVER}/profile"
@@ -200,15 +200,13 @@ class Scene:
         return self.transport.calls.count("update_status resourcepoolstatusrequests")
 
 
-def test_a_request_that_nobody_answers_gets_an_answer_once() -> None:
-    async def scenario() -> Object | None:
-        await scene.asked()
-        assert await scene.after(PATIENCE_SECONDS - 1) is None, "kube-controller-manager may answer"
-        await scene.after(PAUSE_SECONDS + 1)
-        return await scene.after(60)
-
+@in_virtual_time
+async def test_a_request_that_nobody_answers_gets_an_answer_once() -> None:
     scene = Scene(publish("a", GPUS))
-    status = virtualtime.run(scenario())
+    await scene.asked()
+    assert await scene.after(PATIENCE_SECONDS - 1) is None, "kube-controller-manager may answer"
+    await scene.after(PAUSE_SECONDS + 1)
+    status = await scene.after(60)
     assert status is not None
     assert status["poolCount"] == 1
     assert status["conditions"] == [
@@ -223,64 +221,52 @@ def test_a_request_that_nobody_answers_gets_an_answer_once() -> None:
     assert scene.answers() == 1
 
 
-def test_an_answer_waits_for_missing_slices() -> None:
-    async def scenario() -> list[Object | None]:
-        await scene.asked()
-        return [await scene.after(INCOMPLETE_SECONDS - PAUSE_SECONDS), await scene.after(3 * PAUSE_SECONDS)]
-
+@in_virtual_time
+async def test_an_answer_waits_for_missing_slices() -> None:
     pool = {"name": "a", "generation": 1, "resourceSliceCount": 2}
     scene = Scene(publish("a", GPUS, pool=pool))
-    early, late = virtualtime.run(scenario())
+    await scene.asked()
+    early, late = [await scene.after(INCOMPLETE_SECONDS - PAUSE_SECONDS), await scene.after(3 * PAUSE_SECONDS)]
     assert early is None
     assert late is not None
     assert late["conditions"][0]["message"] == "Calculated status for 1 pools (1 incomplete)"
 
 
-def test_many_requests_are_answered_over_several_turns_and_none_waits_for_those_without_slices() -> None:
-    async def scenario() -> list[int]:
-        for number in range(MOST_ANSWERS):
-            await scene.asked(f"waiting-{number}")
-        for number in range(MOST_ANSWERS):
-            await scene.asked(f"other-{number}", "nic.example.com")
-        await scene.asked()
-        found = []
-        for _ in range(3):
-            await scene.after(PAUSE_SECONDS - 1)
-            found.append(scene.answers())
-        return found
-
+@in_virtual_time
+async def test_many_requests_are_answered_over_several_turns_and_none_waits_for_those_without_slices() -> None:
     scene = Scene(publish("a", GPUS, pool={"name": "a", "generation": 1, "resourceSliceCount": 2}))
-    assert virtualtime.run(scenario()) == [0, 0, MOST_ANSWERS]
+    for number in range(MOST_ANSWERS):
+        await scene.asked(f"waiting-{number}")
+    for number in range(MOST_ANSWERS):
+        await scene.asked(f"other-{number}", "nic.example.com")
+    await scene.asked()
+    found = []
+    for _ in range(3):
+        await scene.after(PAUSE_SECONDS - 1)
+        found.append(scene.answers())
+    assert found == [0, 0, MOST_ANSWERS]
 
 
 REFUSALS = {"answered meanwhile": (409, "Conflict", 0), "not allowed": (403, "Forbidden", 1)}
 
 
 @pytest.mark.parametrize(("status", "reason", "warnings"), REFUSALS.values(), ids=list(REFUSALS))
-def test_an_answer_that_is_refused_is_logged_unless_another_answer_came_first(
+@in_virtual_time
+async def test_an_answer_that_is_refused_is_logged_unless_another_answer_came_first(
     status: int, reason: str, warnings: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def scenario() -> None:
-        await scene.asked()
-        scene.transport.script(
-            "update_status resourcepoolstatusrequests", Fault(refused=ApiError(status, reason, "no"))
-        )
-        await scene.after(2 * PAUSE_SECONDS)
-
     scene = Scene(publish("a", GPUS))
-    virtualtime.run(scenario())
+    await scene.asked()
+    scene.transport.script("update_status resourcepoolstatusrequests", Fault(refused=ApiError(status, reason, "no")))
+    await scene.after(2 * PAUSE_SECONDS)
     assert capsys.readouterr().out.count("pool status request not answered") == warnings
 
 
-def test_without_the_right_to_list_requests_it_asks_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    async def scenario() -> None:
-        await scene.asked()
-        scene.transport.script(
-            "list resourcepoolstatusrequests", *[Fault(refused=ApiError(403, "Forbidden", "no"))] * 2
-        )
-        await scene.after(RETRY_SECONDS + 1)
-
+@in_virtual_time
+async def test_without_the_right_to_list_requests_it_asks_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     scene = Scene(publish("a", GPUS))
-    virtualtime.run(scenario())
+    await scene.asked()
+    scene.transport.script("list resourcepoolstatusrequests", *[Fault(refused=ApiError(403, "Forbidden", "no"))] * 2)
+    await scene.after(RETRY_SECONDS + 1)
     assert capsys.readouterr().out.count("pool status requests not listed") == 2
     assert scene.transport.calls.count("list resourcepoolstatusrequests") == 2

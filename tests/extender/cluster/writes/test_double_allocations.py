@@ -8,6 +8,7 @@ from extender.lab.api import MemoryApi
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, local_slice, node, pod
 from tests.kit.servers.memory import memory_api
+from tests.kit.virtualtime import in_virtual_time
 
 
 class Scene:
@@ -53,29 +54,21 @@ def test_other_devices_are_no_clash() -> None:
     assert (scene.count, scene.told) == (0, [])
 
 
-def test_a_claim_that_changes_later_is_no_other_clash() -> None:
+@in_virtual_time
+async def test_a_claim_that_changes_later_is_no_other_clash() -> None:
     scene = Scene()
-
-    async def main() -> None:
-        await scene.watched(("a", "n/gpu-0", "p"), ("b", "n/gpu-0", "q"))
-        await scene.api.patch(CLAIMS, ObjectKey("ns", "b"), {"metadata": {"labels": {"x": "y"}}})
-        await scene.watched()
-
-    virtualtime.run(main())
+    await scene.watched(("a", "n/gpu-0", "p"), ("b", "n/gpu-0", "q"))
+    await scene.api.patch(CLAIMS, ObjectKey("ns", "b"), {"metadata": {"labels": {"x": "y"}}})
+    await scene.watched()
     assert scene.count == 1
 
 
-def test_allocated_anew_it_is_another_one() -> None:
+@in_virtual_time
+async def test_allocated_anew_it_is_another_one() -> None:
     scene = Scene()
-
-    async def main() -> None:
-        await scene.watched(("a", "n/gpu-0", "p"), ("b", "n/gpu-0", "q"))
-        await scene.api.patch_status(
-            CLAIMS, ObjectKey("ns", "b"), {"status": {"allocation": None, "reservedFor": None}}
-        )
-        await scene.watched(("b", "n/gpu-0", "q"))
-
-    virtualtime.run(main())
+    await scene.watched(("a", "n/gpu-0", "p"), ("b", "n/gpu-0", "q"))
+    await scene.api.patch_status(CLAIMS, ObjectKey("ns", "b"), {"status": {"allocation": None, "reservedFor": None}})
+    await scene.watched(("b", "n/gpu-0", "q"))
     assert (scene.count, len(scene.told)) == (2, 2)
 
 

@@ -225,7 +225,8 @@ async def test_what_a_scheduler_sends_is_not_dense(asked: Object) -> None:
 
 
 @pytest.mark.parametrize(("size", "most"), [(UNCOUNTED_BYTES + 1, 1), (UNCOUNTED_BYTES, 50)], ids=["long", "short"])
-def test_of_long_bodies_that_come_at_once_one_piece_is_looked_at_in_a_cycle_of_the_event_loop(
+@in_virtual_time
+async def test_of_long_bodies_that_come_at_once_one_piece_is_looked_at_in_a_cycle_of_the_event_loop(
     size: int, most: int
 ) -> None:
     """To look at the pieces of 200 connections takes 0.1 s, and other calls would wait for it."""
@@ -241,12 +242,9 @@ def test_of_long_bodies_that_come_at_once_one_piece_is_looked_at_in_a_cycle_of_t
             await body.read(receiving(b" " * size)[0])
         in_cycles[-1] += 1
 
-    async def main() -> None:
-        bodies, working = Bodies(64 * MIB, Budget()), asyncio.create_task(others())
-        await asyncio.gather(*[read(bodies) for _ in range(50)])
-        working.cancel()
-
-    virtualtime.run(main())
+    bodies, working = Bodies(64 * MIB, Budget()), asyncio.create_task(others())
+    await asyncio.gather(*[read(bodies) for _ in range(50)])
+    working.cancel()
     assert (sum(in_cycles), max(in_cycles)) == (50, most)
 
 
@@ -261,7 +259,8 @@ def long_call(namespace: str) -> bytes:
     [(Source.SCHEDULERS, 1), (Source.REQUESTS, 20)],
     ids=["of a scheduler, by namespace", "of one other caller, in the order of arrival"],
 )
-def test_long_pods_of_one_namespace_delay_one_of_another_by_one_piece(source: Source, before: int) -> None:
+@in_virtual_time
+async def test_long_pods_of_one_namespace_delay_one_of_another_by_one_piece(source: Source, before: int) -> None:
     """A scheduler asks for all tenants. Another caller could name any namespaces."""
     done: list[str] = []
 
@@ -270,11 +269,8 @@ def test_long_pods_of_one_namespace_delay_one_of_another_by_one_piece(source: So
             await body.read(receiving(long_call(namespace))[0])
         done.append(namespace)
 
-    async def main() -> None:
-        bodies = Bodies(64 * MIB, Budget(), source)
-        await asyncio.gather(*[read(bodies, each) for each in (*["many"] * 20, "one")])
-
-    virtualtime.run(main())
+    bodies = Bodies(64 * MIB, Budget(), source)
+    await asyncio.gather(*[read(bodies, each) for each in (*["many"] * 20, "one")])
     assert done.index("one") == before
 
 
@@ -426,7 +422,8 @@ async def test_metrics_are_rendered_once_for_all_who_ask_and_not_all_the_time() 
     assert (begun, await asyncio.gather(*found[:-1])) == ([0.0, 10.0], [b"1"] * 10 + [b"2"] * 9)
 
 
-def test_other_work_gets_the_event_loop_after_each_metric() -> None:
+@in_virtual_time
+async def test_other_work_gets_the_event_loop_after_each_metric() -> None:
     turns = [0]
 
     async def others() -> None:
@@ -434,14 +431,11 @@ def test_other_work_gets_the_event_loop_after_each_metric() -> None:
             turns[0] += 1
             await asyncio.sleep(0)
 
-    async def main() -> bytes:
-        working = asyncio.create_task(others())
-        found = await in_pieces(registry)
-        working.cancel()
-        return found
-
     registry = CollectorRegistry()
     for number in range(10):
         Gauge(f"metric_{number}", "With labels.", ["a"], registry=registry).labels("<b>").set(number)
-    assert virtualtime.run(main()) == generate_latest(registry)
+    working = asyncio.create_task(others())
+    found = await in_pieces(registry)
+    working.cancel()
+    assert found == generate_latest(registry)
     assert turns[0] >= 10

@@ -31,7 +31,6 @@ from extender.tools.fairness.turns import CREDIT_SECONDS
 from extender.tools.intake import Budget, Source, json_weight
 from extender.tools.offload import at_once
 from tests.extender.faces.http.scenes import TWO_NODES, VERBS, post
-from tests.kit import virtualtime
 from tests.kit.clusters import (
     DRIVER,
     Cluster,
@@ -47,6 +46,7 @@ from tests.kit.clusters import (
     solver,
 )
 from tests.kit.objects.parts import api_object, slice_spec
+from tests.kit.virtualtime import in_virtual_time
 
 OBJECTS = TWO_NODES
 
@@ -543,7 +543,8 @@ async def test_bodies_are_decoded_one_at_a_time_in_turns_of_their_callers() -> N
         "schedulers with short bodies",
     ],
 )
-def test_bodies_that_wait_for_each_other_leave_most_of_the_time_to_other_work(
+@in_virtual_time
+async def test_bodies_that_wait_for_each_other_leave_most_of_the_time_to_other_work(
     source: Source, size: int, are_together: bool, began: list[float]
 ) -> None:
     """A parser in C keeps the interpreter. The next body of a scheduler comes after the answer to the one before."""
@@ -553,15 +554,12 @@ def test_bodies_that_wait_for_each_other_leave_most_of_the_time_to_other_work(
         found.append(asyncio.get_running_loop().time())
         now[0] += 2.0
 
-    async def send() -> None:
-        bodies = Bodies(1, Budget(clock=lambda: now[0]), source, off_loop=at_once)
-        if are_together:
-            await asyncio.gather(*[bodies.decoded("caller", decode, b" " * size) for _ in began])
-        else:
-            for _ in began:
-                await bodies.decoded("caller", decode, b" " * size)
-
-    virtualtime.run(send())
+    bodies = Bodies(1, Budget(clock=lambda: now[0]), source, off_loop=at_once)
+    if are_together:
+        await asyncio.gather(*[bodies.decoded("caller", decode, b" " * size) for _ in began])
+    else:
+        for _ in began:
+            await bodies.decoded("caller", decode, b" " * size)
     assert found == began
 
 

@@ -8,7 +8,7 @@ from weakref import ref
 import pytest
 
 from extender.faces.serving.memory import sparing_survivors, undisturbed, undisturbed_start
-from tests.kit.virtualtime import elapse, run
+from tests.kit.virtualtime import elapse, in_virtual_time
 
 
 class Cycle:
@@ -81,27 +81,22 @@ def test_what_is_made_undisturbed_is_neither_collected_nor_looked_at_later() -> 
     assert alive() is None
 
 
-def test_the_first_lists_are_read_undisturbed() -> None:
+@in_virtual_time
+async def test_the_first_lists_are_read_undisturbed() -> None:
     ready: list[bool] = []
-
-    async def main() -> None:
-        reading = asyncio.create_task(undisturbed_start(lambda: bool(ready)))
-        await elapse(20)
-        assert not gc.isenabled()
-        ready.append(True)
-        await elapse(1)
-        assert gc.isenabled()
-        await reading
-
-    run(main())
+    reading = asyncio.create_task(undisturbed_start(lambda: bool(ready)))
+    await elapse(20)
+    assert not gc.isenabled()
+    ready.append(True)
+    await elapse(1)
+    assert gc.isenabled()
+    await reading
     gc.unfreeze()
 
 
-def test_a_start_that_takes_longer_than_a_minute_collects_its_garbage() -> None:
-    async def main() -> None:
-        await undisturbed_start(lambda: False)
-        assert asyncio.get_running_loop().time() == pytest.approx(60.0)
-        assert gc.isenabled()
-
-    run(main())
+@in_virtual_time
+async def test_a_start_that_takes_longer_than_a_minute_collects_its_garbage() -> None:
+    await undisturbed_start(lambda: False)
+    assert asyncio.get_running_loop().time() == pytest.approx(60.0)
+    assert gc.isenabled()
     gc.unfreeze()

@@ -328,11 +328,8 @@ def test_progress_is_told_pod_by_pod() -> None:
     assert told == [(1, 2), (2, 2)]
 
 
-def test_a_caller_may_have_an_event_loop() -> None:
-    async def caller() -> int:
-        return len(Cluster.from_objects(WORLD).schedule())
-
-    assert asyncio.run(caller()) == 2
+async def test_a_caller_may_have_an_event_loop() -> None:
+    assert len(Cluster.from_objects(WORLD).schedule()) == 2
 
 
 async def test_nothing_is_printed() -> None:

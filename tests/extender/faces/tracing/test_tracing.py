@@ -255,7 +255,8 @@ def traced_api(fake: FakeApi, traced: Traced) -> RemoteApi:
     return RemoteApi(traced.spans.transport(fake), SERVED, random=half)
 
 
-def test_requests_are_clients_of_the_verb_and_carry_its_trace_on(traced: Traced) -> None:
+@in_virtual_time
+async def test_requests_are_clients_of_the_verb_and_carry_its_trace_on(traced: Traced) -> None:
     fake = FakeApi()
     fake.put(CLAIMS, make_claim("a"))
     api = traced_api(fake, traced)
@@ -264,10 +265,7 @@ def test_requests_are_clients_of_the_verb_and_carry_its_trace_on(traced: Traced)
         await api.get(CLAIMS, default("a"))
         return b""
 
-    async def main() -> None:
-        await traced.spans.call("bind", verb)(Request({"type": "http", "headers": []}), b"")
-
-    run(main())
+    await traced.spans.call("bind", verb)(Request({"type": "http", "headers": []}), b"")
     bind, get = traced.ended()["bind"], traced.ended()["get resourceclaims"]
     assert (get.kind, parent(get)) == (SpanKind.CLIENT, id_of(bind))
     assert told(get) == {

@@ -13,6 +13,7 @@ from tests.extender.framework.bind.scenes import ALLOCATE, BIND, FORBIDDEN, Scen
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, pod
 from tests.kit.servers.memory import Fault
+from tests.kit.virtualtime import in_virtual_time
 
 
 def stolen(scene: Scene, device: str) -> Callable[[], Any]:
@@ -34,15 +35,12 @@ class TestOtherWriters:
         assert scene.run(scene.bind()) == [""]
         assert scene.devices("a") == ["n/gpu-1"]
 
-    def test_is_an_error_of_its_own(self) -> None:
+    @in_virtual_time
+    async def test_is_an_error_of_its_own(self) -> None:
         scene = Scene(claim("a"), claim("other"), pod("p", "a"))
         scene.transport.script(ALLOCATE, action(stolen(scene, "n/gpu-0")))
-
-        async def double_allocation() -> None:
-            with pytest.raises(DoubleAllocationError):
-                await scene.bind()
-
-        virtualtime.run(double_allocation())
+        with pytest.raises(DoubleAllocationError):
+            await scene.bind()
         assert scene.held == {"n/gpu-0"}
 
     def test_whoever_allocates_a_device_first_keeps_it(self) -> None:

@@ -17,9 +17,9 @@ from tests.extender.cluster.test_group_claims import BY_NAME, team, user
 from tests.extender.framework.bind.interleaving import BrokenError, Dice
 from tests.extender.framework.bind.replicas import Action, Program, Replicas, bind, create, deallocate, give_back
 from tests.extender.framework.bind.test_replica_laws import played
-from tests.kit import virtualtime
 from tests.kit.clusters import claim, device_class, local_slice, node, pod
 from tests.kit.servers.memory import memory_api
+from tests.kit.virtualtime import in_virtual_time
 
 HISTORIES: Final = int(os.environ.get("REPLICA_HISTORIES", "100"))
 SEED: Final = os.environ.get("REPLICA_SEED", "0")
@@ -51,20 +51,18 @@ def action(random: Random) -> Action:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_whatever_comes_when_no_bound_pod_of_a_group_is_without_its_devices(part: int) -> None:
-    async def broken() -> list[str]:
-        found = []
-        for number in range(part, HISTORIES, PARTS):
-            seed = f"{SEED}-{number}"
-            random = Random(seed)  # noqa: S311 - chance needs no secrets
-            programs = [program(random), program(random)]
-            faults = random.randint(0, 4)
-            made = {name: mate(name) for name in LATE}
-            world = Replicas(cluster(), programs, faults, is_spare=False, has_group_claims=True, made=made)
-            try:
-                await played(world, Dice(random))
-            except BrokenError as error:
-                found.append(f"seed {seed}, {programs}: {error}")
-        return found
-
-    assert virtualtime.run(broken()) == []
+@in_virtual_time
+async def test_whatever_comes_when_no_bound_pod_of_a_group_is_without_its_devices(part: int) -> None:
+    found = []
+    for number in range(part, HISTORIES, PARTS):
+        seed = f"{SEED}-{number}"
+        random = Random(seed)  # noqa: S311 - chance needs no secrets
+        programs = [program(random), program(random)]
+        faults = random.randint(0, 4)
+        made = {name: mate(name) for name in LATE}
+        world = Replicas(cluster(), programs, faults, is_spare=False, has_group_claims=True, made=made)
+        try:
+            await played(world, Dice(random))
+        except BrokenError as error:
+            found.append(f"seed {seed}, {programs}: {error}")
+    assert found == []

@@ -40,6 +40,7 @@ from tests.extender.framework.bind.replicas import (
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, device_class, local_slice, node, pinned, pod
 from tests.kit.servers.memory import memory_api
+from tests.kit.virtualtime import in_virtual_time
 
 GPU = "example.com/gpu"
 IS_LONG: Final = "REPLICA_HISTORIES" in os.environ
@@ -131,20 +132,17 @@ def action(random: Random) -> Action:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_whatever_comes_when_no_bound_pod_is_without_its_devices(part: int) -> None:
+@in_virtual_time
+async def test_whatever_comes_when_no_bound_pod_is_without_its_devices(part: int) -> None:
     """Faults and news of watches included, which come one by one, at any moment."""
-
-    async def broken() -> list[str]:
-        found = []
-        for number in range(part, HISTORIES, PARTS):
-            seed = f"{SEED}-{number}"
-            random = Random(seed)  # noqa: S311 - chance needs no secrets
-            programs = [program(random), program(random)]
-            world = Replicas(cluster(), programs, faults=random.randint(0, 4), is_spare=False)
-            try:
-                await played(world, Dice(random))
-            except BrokenError as error:
-                found.append(f"seed {seed}, {programs}: {error}")
-        return found
-
-    assert virtualtime.run(broken()) == []
+    found = []
+    for number in range(part, HISTORIES, PARTS):
+        seed = f"{SEED}-{number}"
+        random = Random(seed)  # noqa: S311 - chance needs no secrets
+        programs = [program(random), program(random)]
+        world = Replicas(cluster(), programs, faults=random.randint(0, 4), is_spare=False)
+        try:
+            await played(world, Dice(random))
+        except BrokenError as error:
+            found.append(f"seed {seed}, {programs}: {error}")
+    assert found == []

@@ -13,6 +13,7 @@ from tests.kit import virtualtime
 from tests.kit.binders import devices_of
 from tests.kit.clusters import DRIVER, claim, local_slice, node, pinned
 from tests.kit.servers.memory import Fault, memory_api
+from tests.kit.virtualtime import in_virtual_time
 
 
 class TestOtherWriters:
@@ -138,26 +139,24 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("end", "left"), ENDS.values(), ids=list(ENDS))
-def test_what_a_process_leaves_the_next_one_continues(end: End, left: str) -> None:
+@in_virtual_time
+async def test_what_a_process_leaves_the_next_one_continues(end: End, left: str) -> None:
     async def state_of(name: str) -> str:
         status = (await api.get(CLAIMS, ObjectKey("ns", name))).get("status") or {}
         return "" if not status.get("allocation") else name.upper() if status.get("reservedFor") else name
 
-    async def main() -> None:
-        dying = Process(api, end)
-        task = asyncio.create_task(_serve(dying))
-        await dying.transport.died.wait()
-        await killed(task)
-        assert " ".join(filter(None, [await state_of("a"), await state_of("b")])) == left
-        next_one = Process(api)
-        assert await _serve(next_one) == ""
-        assert [await state_of(name) for name in "ab"] == ["A", "B"]
-        found = [devices_of(await api.get(CLAIMS, ObjectKey("ns", name))) for name in "ab"]
-        assert sorted(found) == [["n/gpu-0"], ["n/gpu-1"]]
-        assert not next_one.state.snapshot.assumed
-
     api = memory_api(*ROOM, claim("a"), claim("b"), pinned("p", "a", "b"))
-    virtualtime.run(main())
+    dying = Process(api, end)
+    task = asyncio.create_task(_serve(dying))
+    await dying.transport.died.wait()
+    await killed(task)
+    assert " ".join(filter(None, [await state_of("a"), await state_of("b")])) == left
+    next_one = Process(api)
+    assert await _serve(next_one) == ""
+    assert [await state_of(name) for name in "ab"] == ["A", "B"]
+    found = [devices_of(await api.get(CLAIMS, ObjectKey("ns", name))) for name in "ab"]
+    assert sorted(found) == [["n/gpu-0"], ["n/gpu-1"]]
+    assert not next_one.state.snapshot.assumed
 
 
 async def _serve(process: Process) -> str:

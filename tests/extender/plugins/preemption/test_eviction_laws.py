@@ -22,9 +22,9 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS, PODS
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver
 from tests.kit.objects.quotas import quota
+from tests.kit.virtualtime import in_virtual_time
 
 EXAMPLES: Final = int(os.environ.get("EVICTION_EXAMPLES", "40"))
 NODES: Final = ("a", "b", "c")
@@ -365,22 +365,19 @@ TAKEN_BACK = World(
 @given(histories())
 @example((LEAST, [("end", "v0")]))
 @example((TAKEN_BACK, [("end", "v4")]))
-def test_each_pod_for_which_others_are_evicted_is_bound_or_was_refused_by_what_came_later(
+@in_virtual_time
+async def test_each_pod_for_which_others_are_evicted_is_bound_or_was_refused_by_what_came_later(
     history: tuple[World, list[tuple[str, Any]]],
 ) -> None:
     world, steps = history
-
-    async def main() -> None:
-        site = Site(world)
-        await played(site, steps)
-        event(f"victims: {len(site.evicted)}")
-        for victim, preemptor, number in site.evicted:
-            found = site.pod(preemptor)
-            later = site.events[number:]
-            excused = found is None or any(concerns(found) for concerns in later)
-            assert excused or (found is not None and found.node_name), f"{victim} was evicted for {preemptor}"
-
-    virtualtime.run(main())
+    site = Site(world)
+    await played(site, steps)
+    event(f"victims: {len(site.evicted)}")
+    for victim, preemptor, number in site.evicted:
+        found = site.pod(preemptor)
+        later = site.events[number:]
+        excused = found is None or any(concerns(found) for concerns in later)
+        assert excused or (found is not None and found.node_name), f"{victim} was evicted for {preemptor}"
 
 
 EVICTED_IN_TURN = World(
@@ -403,25 +400,22 @@ EVICTED_IN_TURN = World(
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(worlds(), st.integers(0, 3))
 @example(EVICTED_IN_TURN, 3)
-def test_the_pods_for_which_others_are_evicted_are_within_their_quota(world: World, allowed: int) -> None:
+@in_virtual_time
+async def test_the_pods_for_which_others_are_evicted_are_within_their_quota(world: World, allowed: int) -> None:
     limit = {"name": "gpu", "deviceClassName": "gpu", "devices": allowed}
     world = replace(world, quotas=dict.fromkeys(NAMESPACES, (limit, False)))
-
-    async def main() -> None:
-        site = Site(world)
-        await played(site, [])
-        gone = {victim for victim, _, _ in site.evicted}
-        for namespace in NAMESPACES:
-            kept = [
-                each
-                for number, each in enumerate(world.running)
-                if each.namespace == namespace and each.device is not None and f"v{number}" not in gone
-            ]
-            left = sum(not each.is_terminating for each in kept)
-            asking = {preemptor for _, preemptor, _ in site.evicted} - gone
-            own = [each for number, each in enumerate(world.waiting) if f"p{number}" in asking]
-            wanted = sum(each.count for each in own if each.namespace == namespace)
-            event(f"devices of preemptors: {wanted} of {allowed}")
-            assert not wanted or wanted + left <= allowed
-
-    virtualtime.run(main())
+    site = Site(world)
+    await played(site, [])
+    gone = {victim for victim, _, _ in site.evicted}
+    for namespace in NAMESPACES:
+        kept = [
+            each
+            for number, each in enumerate(world.running)
+            if each.namespace == namespace and each.device is not None and f"v{number}" not in gone
+        ]
+        left = sum(not each.is_terminating for each in kept)
+        asking = {preemptor for _, preemptor, _ in site.evicted} - gone
+        own = [each for number, each in enumerate(world.waiting) if f"p{number}" in asking]
+        wanted = sum(each.count for each in own if each.namespace == namespace)
+        event(f"devices of preemptors: {wanted} of {allowed}")
+        assert not wanted or wanted + left <= allowed

@@ -24,6 +24,7 @@ from tests.extender.plugins.preemption.scenes import Scene
 from tests.extender.plugins.preemption.worlds import NODES, Holder, World, worlds
 from tests.kit import virtualtime
 from tests.kit.clusters import Cluster, Object, parsed, snapshot_of, solver
+from tests.kit.virtualtime import in_virtual_time
 
 Devices = dict[str, set[str]]
 """The name of a pod to its devices, as driver/pool/device."""
@@ -265,31 +266,28 @@ LEFTOVER = World(
 @given(histories())
 @example((OVERTAKEN, [Round([3, 1], set()), Round([0, 1], {0})]))
 @example((LEFTOVER, [Round([1, 0, 2, 3], set()), Round([], {1}), Round([0], set())]))
-def test_each_pod_has_the_devices_of_its_victims_unless_a_pod_of_higher_priority_has_what_was_kept(
+@in_virtual_time
+async def test_each_pod_has_the_devices_of_its_victims_unless_a_pod_of_higher_priority_has_what_was_kept(
     history: tuple[World, list[Round]],
 ) -> None:
     world, rounds = history
-
-    async def main() -> None:
-        scene = Scene(Cluster.of(*map(_slow, world.objects())))
-        devices, kept = await played(scene, world, rounds)
-        priorities = {f"p{number}": priority for number, (_, _, priority) in enumerate(world.others)}
-        victims: dict[str, list[str]] = {}
-        for victim, preemptor in scene.preemptors.items():
-            victims.setdefault(preemptor, []).append(victim)
-        event(f"pods with victims: {len(victims)}")
-        for preemptor, evicted in victims.items():
-            higher = (name for name, priority in priorities.items() if priority > priorities[preemptor])
-            is_overtaken = any(devices.get(name, set()) & kept[preemptor] for name in higher)
-            event(f"overtaken: {is_overtaken}")
-            is_served = all(devices.get(preemptor, set()) & devices[victim] for victim in evicted)
-            assert is_overtaken or is_served, f"{evicted} for {preemptor}"
-        assert scene.counted("preemption_victims_in_vain_total") == 0
-        pending = [name for name in priorities if scene.is_pending(name)]
-        end = scene.cluster.state.snapshot
-        assert not [name for name in pending if choose(scene.known(name), NODES, end, SOLVER)], "eviction would help"
-
-    virtualtime.run(main())
+    scene = Scene(Cluster.of(*map(_slow, world.objects())))
+    devices, kept = await played(scene, world, rounds)
+    priorities = {f"p{number}": priority for number, (_, _, priority) in enumerate(world.others)}
+    victims: dict[str, list[str]] = {}
+    for victim, preemptor in scene.preemptors.items():
+        victims.setdefault(preemptor, []).append(victim)
+    event(f"pods with victims: {len(victims)}")
+    for preemptor, evicted in victims.items():
+        higher = (name for name, priority in priorities.items() if priority > priorities[preemptor])
+        is_overtaken = any(devices.get(name, set()) & kept[preemptor] for name in higher)
+        event(f"overtaken: {is_overtaken}")
+        is_served = all(devices.get(preemptor, set()) & devices[victim] for victim in evicted)
+        assert is_overtaken or is_served, f"{evicted} for {preemptor}"
+    assert scene.counted("preemption_victims_in_vain_total") == 0
+    pending = [name for name in priorities if scene.is_pending(name)]
+    end = scene.cluster.state.snapshot
+    assert not [name for name in pending if choose(scene.known(name), NODES, end, SOLVER)], "eviction would help"
 
 
 def _slow(raw: Object) -> Object:

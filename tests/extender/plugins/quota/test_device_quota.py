@@ -297,7 +297,8 @@ class TestStatus:
         assert transport.calls[-1] == "update leases", "the lease is given back"
 
     @pytest.mark.parametrize(("last", "more"), [(Fault(reply_lost=True), 0), (Fault(lost=True), 1)])
-    def test_one_of_two_replicas_writes_and_the_other_one_takes_over(self, last: Fault, more: int) -> None:
+    @in_virtual_time
+    async def test_one_of_two_replicas_writes_and_the_other_one_takes_over(self, last: Fault, more: int) -> None:
         cluster, transport, one, clock = self.scene(quota())
         other = self.replica("other", cluster, transport, clock)
 
@@ -310,33 +311,27 @@ class TestStatus:
                 clock["now"] += SOON_SECONDS
             return self.statuses(transport) - before
 
-        async def scenario() -> None:
-            assert await turns(one, other, seconds=60) == 1
-            cluster.load(claim("held", allocated=["a/gpu-0"], at="a", users=["u"]))
-            transport.script("patch_status devicequotas", last)
-            while any(transport.faults.values()):
-                assert await turns(one, seconds=SOON_SECONDS) <= 1
-            assert await turns(other, seconds=60) == more, "the first replica has stopped"
-            cluster.load(claim("more", allocated=["a/gpu-1"], at="a", users=["u"]))
-            assert await turns(other, one, seconds=60) == 1
-
-        virtualtime.run(scenario())
+        assert await turns(one, other, seconds=60) == 1
+        cluster.load(claim("held", allocated=["a/gpu-0"], at="a", users=["u"]))
+        transport.script("patch_status devicequotas", last)
+        while any(transport.faults.values()):
+            assert await turns(one, seconds=SOON_SECONDS) <= 1
+        assert await turns(other, seconds=60) == more, "the first replica has stopped"
+        cluster.load(claim("more", allocated=["a/gpu-1"], at="a", users=["u"]))
+        assert await turns(other, one, seconds=60) == 1
         assert cluster.state.snapshot.device_quotas[ObjectKey("ns", "gold")].status["summary"] == "gpu 2/2"
 
-    def test_a_status_that_can_not_be_written_is_tried_again_later(self) -> None:
+    @in_virtual_time
+    async def test_a_status_that_can_not_be_written_is_tried_again_later(self) -> None:
         cluster, transport, task, clock = self.scene(quota())
         transport.script("patch_status devicequotas", Fault(refused=ApiError(403, "Forbidden", "no")))
-
-        async def scenario() -> None:
+        await task.tick()
+        clock["now"] += SOON_SECONDS
+        for _ in range(3):
             await task.tick()
-            clock["now"] += SOON_SECONDS
-            for _ in range(3):
-                await task.tick()
-            assert self.statuses(transport) == 1
-            clock["now"] += PAUSE_SECONDS
-            await task.tick()
-
-        virtualtime.run(scenario())
+        assert self.statuses(transport) == 1
+        clock["now"] += PAUSE_SECONDS
+        await task.tick()
         status = cluster.state.snapshot.device_quotas[ObjectKey("ns", "gold")].status
         assert status["summary"] == "gpu 0/2"
 

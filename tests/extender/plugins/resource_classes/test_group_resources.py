@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,10 +19,10 @@ from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.plugins.resource_classes.device_class import judge
 from extender.plugins.resource_classes.keeper import keep_device_classes
 from tests.extender.faces.commands.scenes import RUNNER, written
-from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Object, claim, node, parsed, pod, request
 from tests.kit.clusters import Cluster as Scene
 from tests.kit.objects.parts import api_object, of_driver, slice_spec
+from tests.kit.virtualtime import in_virtual_time
 
 PAIR = "dra-extender.dev/pair"
 ROOT = "resource.kubernetes.io/pcieRoot"
@@ -235,19 +234,17 @@ def test_mistakes_in_annotations_are_named(annotations: Mapping[str, str], probl
     assert [str(each)[: len(problem)] for each in caught.value.problems] == [problem]
 
 
-def test_device_class_follows_when_members_change_and_keeps_annotations_of_others() -> None:
-    async def scenario() -> tuple[bool, Any, bool]:
-        key = ObjectKey("", "pair")
-        await keep_device_classes(scene.api, lambda: NOW)
-        await scene.api.patch(CLASSES, key, {"metadata": {"annotations": {"team": "a"}}})
-        await scene.api.patch(RESOURCE_CLASSES, key, {"spec": {"members": {"gpu": 2}, "matchAttribute": None}})
-        done = await keep_device_classes(scene.api, lambda: NOW)
-        first = await scene.api.get(CLASSES, key)
-        await keep_device_classes(scene.api, lambda: NOW)
-        return done, first["metadata"]["annotations"], await scene.api.get(CLASSES, key) == first
-
+@in_virtual_time
+async def test_device_class_follows_when_members_change_and_keeps_annotations_of_others() -> None:
     scene = Scene.of(GPU_CLASS, NIC_CLASS, group())
-    done, annotations, is_left_alone = virtualtime.run(scenario())
+    key = ObjectKey("", "pair")
+    await keep_device_classes(scene.api, lambda: NOW)
+    await scene.api.patch(CLASSES, key, {"metadata": {"annotations": {"team": "a"}}})
+    await scene.api.patch(RESOURCE_CLASSES, key, {"spec": {"members": {"gpu": 2}, "matchAttribute": None}})
+    done = await keep_device_classes(scene.api, lambda: NOW)
+    first = await scene.api.get(CLASSES, key)
+    await keep_device_classes(scene.api, lambda: NOW)
+    annotations, is_left_alone = first["metadata"]["annotations"], await scene.api.get(CLASSES, key) == first
     assert (done, is_left_alone) == (True, True)
     assert annotations == {"team": "a", MEMBERS: '{"gpu": 2, "nic.fast": 1}'}
 

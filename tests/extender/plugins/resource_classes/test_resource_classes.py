@@ -23,6 +23,7 @@ from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Cluster, Object, node
 from tests.kit.objects.parts import api_object, selectors, slice_spec
 from tests.kit.servers.memory import Fault, Transport
+from tests.kit.virtualtime import in_virtual_time
 
 VERSION = "resource.k8s.io/v1"
 GOLD = ObjectKey("", "gold")
@@ -245,55 +246,46 @@ class Scene:
 ACCEPTED = ("dra-extender.dev/gold", ("True", "Accepted"))
 
 
-def test_class_gets_its_device_class_and_its_status_and_is_left_alone_then() -> None:
-    async def scenario() -> tuple[Any, list[str]]:
-        status = await scene.after()
-        written = scene.writes()
-        await scene.after(60)
-        assert scene.writes() == written
-        return status, written
-
+@in_virtual_time
+async def test_class_gets_its_device_class_and_its_status_and_is_left_alone_then() -> None:
     scene = Scene(LARGE)
-    status, written = virtualtime.run(scenario())
+    status = await scene.after()
+    written = scene.writes()
+    await scene.after(60)
+    assert scene.writes() == written
     assert status == ACCEPTED
     assert scene.class_of().extended_resource_name == "dra-extender.dev/gold"
     assert written.count("create deviceclasses") == 1
     assert written.count("patch_status resourceclasses") == 1
 
 
-def test_class_that_changes_changes_its_device_class() -> None:
-    async def scenario() -> Any:
-        await scene.after()
-        await scene.edit(resourceSelector=[{"matchExpressions": [needs("memory", "Gt", "40G")]}])
-        return await scene.after()
-
+@in_virtual_time
+async def test_class_that_changes_changes_its_device_class() -> None:
     scene = Scene(LARGE)
-    assert virtualtime.run(scenario()) == ACCEPTED
+    await scene.after()
+    await scene.edit(resourceSelector=[{"matchExpressions": [needs("memory", "Gt", "40G")]}])
+    assert await scene.after() == ACCEPTED
     assert '"40G"' in scene.class_of().selectors[1]
 
 
-def test_class_that_becomes_wrong_keeps_its_device_class_and_says_what_is_wrong() -> None:
-    async def scenario() -> tuple[Any, Any]:
-        await scene.after()
-        before = scene.class_of()
-        await scene.edit(resourceSelector=[{"matchExpressions": [needs("memory", "Gt", "much")]}])
-        return await scene.after(), before
-
+@in_virtual_time
+async def test_class_that_becomes_wrong_keeps_its_device_class_and_says_what_is_wrong() -> None:
     scene = Scene(LARGE)
-    status, before = virtualtime.run(scenario())
+    await scene.after()
+    before = scene.class_of()
+    await scene.edit(resourceSelector=[{"matchExpressions": [needs("memory", "Gt", "much")]}])
+    status = await scene.after()
     assert status == (None, ("False", "InvalidExpression"))
     assert scene.class_of() is before
 
 
-def test_device_class_that_somebody_edits_is_mended() -> None:
-    async def scenario() -> None:
-        await scene.after()
-        found = await scene.cluster.api.get(CLASSES, GOLD)
-        await scene.cluster.api.update(CLASSES, {**found, "spec": {"selectors": []}})
-        await scene.after()
-
+@in_virtual_time
+async def test_device_class_that_somebody_edits_is_mended() -> None:
     scene = Scene(LARGE)
-    virtualtime.run(scenario())
+    await scene.after()
+    found = await scene.cluster.api.get(CLASSES, GOLD)
+    await scene.cluster.api.update(CLASSES, {**found, "spec": {"selectors": []}})
+    await scene.after()
     assert len(scene.class_of().selectors) == 2
 
 
@@ -324,26 +316,21 @@ def test_write_that_fails_is_tried_again(capsys: pytest.CaptureFixture[str]) -> 
     assert virtualtime.run(scene.after(2 * RETRY_SECONDS)) == ACCEPTED
 
 
-def test_no_request_is_sent_without_a_class() -> None:
+@in_virtual_time
+async def test_no_request_is_sent_without_a_class() -> None:
     scene = Scene(api_object("DeviceClass", "gpu", spec={}))
-
-    async def scenario() -> None:
-        for _ in range(10):
-            await scene.task.tick()
-            scene.now += 1
-
-    virtualtime.run(scenario())
+    for _ in range(10):
+        await scene.task.tick()
+        scene.now += 1
     assert scene.transport.calls == []
 
 
-def test_keeping_goes_on_after_a_class_that_cannot_be_read() -> None:
-    async def scenario() -> Any:
-        await keep_device_classes(scene.transport, lambda: NOW)
-        return await scene.after()
-
+@in_virtual_time
+async def test_keeping_goes_on_after_a_class_that_cannot_be_read() -> None:
     unreadable = resource_class("broken", needs("ecc", "Is"))
     scene = Scene(LARGE, unreadable)
-    assert virtualtime.run(scenario()) == ACCEPTED
+    await keep_device_classes(scene.transport, lambda: NOW)
+    assert await scene.after() == ACCEPTED
 
 
 # --- commands -----------------------------------------------------------------------------------------------
