@@ -42,6 +42,11 @@ def _object(kind: str, name: str, *, namespace: str = "", metadata: Object | Non
     return api_object(kind, name, namespace=namespace, metadata=stored, **fields)
 
 
+def with_uid(obj: Object) -> Object:
+    """An object of manifests as an API server has it."""
+    return obj | {"metadata": {"uid": f"uid-{obj['metadata']['name']}", "resourceVersion": "1", **obj["metadata"]}}
+
+
 def node(name: str, *, labels: dict[str, str] | None = None, allocatable: dict[str, str] | None = None) -> Object:
     metadata = {"labels": {"kubernetes.io/hostname": name, **(labels or {})}}
     return _object("Node", name, metadata=metadata, status={"allocatable": allocatable or {}})

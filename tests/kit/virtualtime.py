@@ -61,3 +61,13 @@ def in_virtual_time(test: Callable[_P, Coroutine[Any, Any, None]]) -> Callable[_
         run(test(*args, **kwargs))
 
     return in_no_time
+
+
+class StillClock:
+    """A clock that stands still until a test sets it."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now

@@ -19,23 +19,14 @@ from extender.framework.decisions.solver import No
 from extender.planning.templates.catalog import Catalog, Supply
 from tests.extender.autoscaler.scenes import machine, made_up, node_template, pod_of, world_of
 from tests.kit.clusters import GPU, local_slice, parsed, snapshot_of, solver
+from tests.kit.virtualtime import StillClock
 
 UNKNOWN = "it has expired or made room for others, or the service was started again since; start another one"
 
 
-class Clock:
-    """A time that stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def sessions_of(clock: Callable[[], float] | None = None, **limits: float) -> Sessions:
     ids = count()
-    return Sessions(SessionLimits(**limits), clock=clock or Clock(), new_id=lambda: f"s{next(ids)}")  # type: ignore[arg-type]
+    return Sessions(SessionLimits(**limits), clock=clock or StillClock(), new_id=lambda: f"s{next(ids)}")  # type: ignore[arg-type]
 
 
 def kept(sessions: Sessions, *ids: str) -> list[str]:
@@ -103,7 +94,7 @@ def test_a_session_that_grows_takes_no_room_from_others_that_take_less() -> None
 
 
 def test_a_session_lives_so_long_from_its_start_however_often_it_is_used() -> None:
-    clock = Clock()
+    clock = StillClock()
     sessions = sessions_of(clock, seconds=10.0)
     session = sessions.start(world_of()).id
     for now in (5.0, 10.0):

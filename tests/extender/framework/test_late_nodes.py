@@ -19,18 +19,9 @@ from extender.framework.passed_over_nodes import (
     LateNodes,
 )
 from tests.kit.clusters import Object, claim, device_class, local_slice, node, parsed, pod, request, snapshot_of, solver
+from tests.kit.virtualtime import StillClock
 
 TWO = request(count=2)
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def claim_and_pod(name: str, *requests: Object, namespace: str = "ns") -> tuple[Object, Object]:
@@ -45,7 +36,7 @@ class Scene:
     """Nodes big and small with devices, and pods that ask for one or two of them."""
 
     def __init__(self, *names: str) -> None:
-        self.clock = Clock()
+        self.clock = StillClock()
         self.late = LateNodes(self.clock)
         self._health = count()
         self.names = names or ("big", "small")

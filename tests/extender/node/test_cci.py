@@ -1,8 +1,7 @@
 """CCI drivers choose the CPUs of containers, in the text's order; what they get wrong harms nobody else."""
 
 import asyncio
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ from tests.kit.nri_runtime import FakeRuntime, container
 from tests.kit.waiting import wait_for_answer
 
 CLAIM = ClaimName("ns", "a", "uid-a")
-
-
-@pytest.fixture(name="folder")
-def _folder() -> Iterator[Path]:
-    """Paths of sockets are short, and those of pytest's folders are not."""
-    with tempfile.TemporaryDirectory(prefix="cci") as name:
-        yield Path(name)
 
 
 @pytest.fixture(autouse=True)

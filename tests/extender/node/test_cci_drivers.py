@@ -1,9 +1,7 @@
 """Drivers in a folder: who is registered, and the example as users run it."""
 
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from runpy import run_path
@@ -31,13 +29,6 @@ from tests.kit.waiting import wait_for_answer
 EXAMPLE = ROOT / "config/example/drivers/packing.py"
 PACKING = "packing.example.com"
 PACKER: Any = run_path(str(EXAMPLE))["Packing"]
-
-
-@pytest.fixture(name="folder")
-def _folder() -> Iterator[Path]:
-    """Paths of sockets are short, and those of pytest's folders are not."""
-    with tempfile.TemporaryDirectory(prefix="cci") as name:
-        yield Path(name)
 
 
 # --- registration -------------------------------------------------------------------------------------------

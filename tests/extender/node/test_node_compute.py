@@ -2,8 +2,6 @@
 
 import asyncio
 import socket
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +19,6 @@ from tests.kit.nri_runtime import FakeRuntime, container
 from tests.kit.servers.memory import memory_api
 
 UID = "0123456789abcdef0123456789abcdef-123"
-
-
-@pytest.fixture(name="folder")
-def _folder() -> Iterator[Path]:
-    """Paths of sockets are short, and those of pytest's folders are not."""
-    with tempfile.TemporaryDirectory(prefix="node") as name:
-        yield Path(name)
 
 
 async def test_others_leave_the_cpus_before_a_claim_is_prepared_and_get_them_back(folder: Path) -> None:

@@ -2,8 +2,7 @@
 
 import json
 import socket
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,6 @@ from tests.kit.kubelet import ask, plugin_info, prepare, tell_registered, unprep
 from tests.kit.servers.memory import memory_api
 
 DRIVER = "gpu.example.com"
-
-
-@pytest.fixture(name="folder")
-def _folder() -> Iterator[Path]:
-    """Paths of sockets are short, and those of pytest's folders are not."""
-    with tempfile.TemporaryDirectory(prefix="node") as name:
-        yield Path(name)
 
 
 def named(name: str, uid: str = "") -> dict[str, str]:

@@ -32,16 +32,13 @@ from tests.kit.clusters import (
     solver,
     state_of,
     taint_rule,
+    with_uid,
 )
 from tests.kit.objects.mig import PARTITIONS, partition, partitioned
 
 SMALL = "1g.5gb"
 SMALL_CLASS = device_class("small", selectors=[f'device.attributes["{DRIVER}"].profile == "{SMALL}"'])
 PROFILED = device_class("profiled", selectors=[f'device.attributes["{DRIVER}"].profile != ""'])
-
-
-def with_uid(obj: Object) -> Object:
-    return obj | {"metadata": {"uid": f"uid-{obj['metadata']['name']}", "resourceVersion": "1", **obj["metadata"]}}
 
 
 def mig_cluster() -> Cluster:

@@ -30,6 +30,7 @@ from tests.kit.clusters import (
     node,
     pod,
     taint_rule,
+    with_uid,
 )
 from tests.kit.objects.mig import partition, partitioned
 from tests.kit.places import ROOT
@@ -322,10 +323,6 @@ def states(document: Any) -> dict[tuple[str, str, str], str]:
         for row in document["rows"]
         for device, digit in zip(document["shapes"][row["shape"]]["devices"], row["states"], strict=True)
     }
-
-
-def with_uid(obj: Object) -> Object:
-    return obj | {"metadata": {"uid": f"uid-{obj['metadata']['name']}", "resourceVersion": "1", **obj["metadata"]}}
 
 
 MIG = (

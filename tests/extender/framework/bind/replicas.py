@@ -4,11 +4,12 @@ What a scheduler and the passing of time would bring about is a program: what ea
 """
 
 import asyncio
-from collections.abc import Coroutine, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from random import Random
 from typing import Any, Final, NamedTuple
 
 from allocator import Reason
@@ -76,6 +77,13 @@ SWEEP: Final = Action("sweep")
 
 Program = Sequence[Sequence[Action]]
 """Of one extender: what it does at the same time, and one after another."""
+
+
+def program(random: Random, action: Callable[[Random], Action]) -> Program:
+    """A program of one or two turns with up to three actions each."""
+    return [[action(random) for _ in range(random.randint(1, 3))] for _ in range(random.randint(1, 2))]
+
+
 """In an object's version, in a fence, and in a claim that was confirmed after one."""
 
 

@@ -15,7 +15,15 @@ from extender.kube.api import RawObject
 from extender.lab.api import MemoryApi
 from tests.extender.cluster.test_group_claims import BY_NAME, team, user
 from tests.extender.framework.bind.interleaving import BrokenError, Dice
-from tests.extender.framework.bind.replicas import Action, Program, Replicas, bind, create, deallocate, give_back
+from tests.extender.framework.bind.replicas import (
+    Action,
+    Replicas,
+    bind,
+    create,
+    deallocate,
+    give_back,
+    program,
+)
 from tests.extender.framework.bind.test_replica_laws import played
 from tests.kit.clusters import claim, device_class, local_slice, node, pod
 from tests.kit.servers.memory import memory_api
@@ -40,10 +48,6 @@ def mate(name: str) -> RawObject:
     return made
 
 
-def program(random: Random) -> Program:
-    return [[action(random) for _ in range(random.randint(1, 3))] for _ in range(random.randint(1, 2))]
-
-
 def action(random: Random) -> Action:
     name = random.choice("ghijp")
     late = [create(name)] * 3 if name in LATE else []
@@ -57,7 +61,7 @@ async def test_whatever_comes_when_no_bound_pod_of_a_group_is_without_its_device
     for number in range(part, HISTORIES, PARTS):
         seed = f"{SEED}-{number}"
         random = Random(seed)  # noqa: S311 - chance needs no secrets
-        programs = [program(random), program(random)]
+        programs = [program(random, action), program(random, action)]
         faults = random.randint(0, 4)
         made = {name: mate(name) for name in LATE}
         world = Replicas(cluster(), programs, faults, is_spare=False, has_group_claims=True, made=made)

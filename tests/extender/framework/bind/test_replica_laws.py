@@ -30,11 +30,11 @@ from tests.extender.framework.bind.replicas import (
     FAULTS,
     SWEEP,
     Action,
-    Program,
     Replicas,
     bind,
     deallocate,
     give_back,
+    program,
     serve,
 )
 from tests.kit import virtualtime
@@ -119,10 +119,6 @@ def cluster() -> MemoryApi:
     return memory_api(*there, *map(claim, ("a", "b", "c", "d", "e", "shared")), *pods, *special)
 
 
-def program(random: Random) -> Program:
-    return [[action(random) for _ in range(random.randint(1, 3))] for _ in range(random.randint(1, 2))]
-
-
 def action(random: Random) -> Action:
     name = random.choice("pqrstxyz")
     if name == "z":
@@ -139,7 +135,7 @@ async def test_whatever_comes_when_no_bound_pod_is_without_its_devices(part: int
     for number in range(part, HISTORIES, PARTS):
         seed = f"{SEED}-{number}"
         random = Random(seed)  # noqa: S311 - chance needs no secrets
-        programs = [program(random), program(random)]
+        programs = [program(random, action), program(random, action)]
         world = Replicas(cluster(), programs, faults=random.randint(0, 4), is_spare=False)
         try:
             await played(world, Dice(random))

@@ -22,6 +22,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS, PODS
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
+from tests.extender.plugins.preemption.worlds import within
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver
 from tests.kit.objects.quotas import quota
 from tests.kit.virtualtime import in_virtual_time
@@ -109,8 +110,8 @@ class World:
         if used:
             held = claim(used[0], allocated=[f"{each.node}/gpu-{each.device}"], at=each.node, users=[name])
             held["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-            yield _within(each.namespace, held)
-        yield _within(each.namespace, raw)
+            yield within(each.namespace, held)
+        yield within(each.namespace, raw)
 
     def _waiting(self, name: str, each: Waiting) -> Iterator[Object]:
         used = [] if each.is_extended else [f"{name}-c"]
@@ -119,15 +120,10 @@ class World:
             raw["spec"]["containers"][0]["resources"] = {"requests": {"example.com/gpu": str(each.count)}}
         else:
             selectors = [LARGE] if each.is_large else []
-            yield _within(each.namespace, claim(used[0], request(count=each.count, selectors=selectors)))
+            yield within(each.namespace, claim(used[0], request(count=each.count, selectors=selectors)))
         if each.gang:
             raw["metadata"]["annotations"] = {GROUP: each.namespace, GROUP_SIZE: str(each.gang)}
-        yield _within(each.namespace, raw)
-
-
-def _within(namespace: str, raw: Object) -> Object:
-    raw["metadata"]["namespace"] = namespace
-    return raw
+        yield within(each.namespace, raw)
 
 
 @dataclass

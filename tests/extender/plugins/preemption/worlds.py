@@ -71,15 +71,15 @@ class World:
         if self.large["net"]:
             yield _pool(network_slice("net", len(self.large["net"])), self.large["net"])
         for app, allowed in self.allowed.items():
-            yield from (_within(namespace, budget(app, {"app": app}, allowed)) for namespace in ("ns", "team"))
+            yield from (within(namespace, budget(app, {"app": app}, allowed)) for namespace in ("ns", "team"))
         if self.own is not None:
             yield quota(limited(devices=self.own), name="quota", namespace="team", cohort="all", borrowing=True)
         for number, each in left.items():
             claims = [f"v{n}-c" for n in self.claims_of(number)]
-            yield _within(each.namespace, _running(f"v{number}", each, claims))
+            yield within(each.namespace, _running(f"v{number}", each, claims))
         for number, each in enumerate(self.holders):
             users = [f"v{n}" for n in self.users_of(number) if n in left]
-            yield _within(each.namespace, _claimed(f"v{number}-c", each, users))
+            yield within(each.namespace, _claimed(f"v{number}-c", each, users))
         for number, (count, is_large, priority) in enumerate(self.others):
             selectors = [LARGE] if is_large else []
             name = f"p{number}"
@@ -110,7 +110,7 @@ class World:
         return {number for number, each in enumerate(self.holders) if each.deleting}
 
 
-def _within(namespace: str, raw: Object) -> Object:
+def within(namespace: str, raw: Object) -> Object:
     raw["metadata"]["namespace"] = namespace
     return raw
 

@@ -17,16 +17,16 @@ from allocator import Features
 from extender.assembly import Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.filter import filter_nodes
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
-from extender.kube.api import Event, EventType, ObjectKey, RawObject
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import PODS, Resource
 from extender.plugins.negotiation.protocol import Controller
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
+from tests.extender.plugins.requeue.scenes import mark
 from tests.kit.clusters import NOW, Cluster, Object, parsed, solver
 from tests.kit.virtualtime import elapse
 
@@ -135,9 +135,9 @@ class SchedulerQueue:
             self.waiting[pod.uid] = _Waiting(failed=self._loop.time())
         else:
             self.waiting[pod.uid].moved = True
-            mark = _mark(event.object)
-            if mark != self._marks.get(pod.uid, ""):
-                self._marks[pod.uid] = mark
+            told = mark(event.object)
+            if told != self._marks.get(pod.uid, ""):
+                self._marks[pod.uid] = told
                 self.was_woken(pod.name)
         self._are_claims_left |= event.type is EventType.DELETED
         if self.hears and event.type is EventType.DELETED and pod.node_name:
@@ -240,8 +240,3 @@ class SchedulerQueue:
         snapshot, own = self.cluster.state.snapshot, replace(solver(), clock=self._loop.time)
         pending = [pod for pod in snapshot.pods.values() if pod.is_pending]
         return [pod.name for pod in pending if filter_nodes(pod, sorted(snapshot.nodes), snapshot, own).passed]
-
-
-def _mark(obj: RawObject) -> str:
-    conditions = obj.get("status", {}).get("conditions", [])
-    return next((str(c["message"]) for c in conditions if c["type"] == DEVICES_CHANGED), "")

@@ -25,6 +25,7 @@ from extender.tools.intake import CycleTurns
 from extender.tools.verb_priority import VerbPriority
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Cluster, HeldClock, app_over, claim, device_class, local_slice, node, solver
+from tests.kit.virtualtime import StillClock
 
 NAMESPACES = st.sampled_from("abcdefgh")
 
@@ -161,19 +162,9 @@ def test_items_that_wait_no_more_are_dropped_behind_one_that_is_refused() -> Non
 # --- turns --------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    """A clock that stands still until somebody works."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @given(st.lists(st.tuples(NAMESPACES, st.floats(0.001, 2.0)), max_size=60))
 def test_who_goes_next_is_in_credit_or_has_used_the_least(work: Sequence[tuple[str, float]]) -> None:
-    clock = Clock()
+    clock = StillClock(100.0)
     turns, left = Turns(clock), Counter(namespace for namespace, _ in work)
     done = []
     for namespace, seconds in turns.ordered(work, lambda each: each[0]):
@@ -189,13 +180,13 @@ def test_who_goes_next_is_in_credit_or_has_used_the_least(work: Sequence[tuple[s
 
 
 def test_in_credit_the_order_of_all_work_counts() -> None:
-    turns = Turns(Clock())
+    turns = Turns(StillClock(100.0))
     work = ["a1", "b2", "a3", "c4", "b5"]
     assert list(turns.ordered(work, lambda each: each[0])) == work
 
 
 def test_a_namespace_with_much_work_delays_others_by_its_credit_and_one_piece() -> None:
-    clock = Clock()
+    clock = StillClock(100.0)
     turns, began = Turns(clock), clock.now
     for each in turns.ordered([*["a"] * 10_000, "b"], str):
         if each == "b":
@@ -206,7 +197,7 @@ def test_a_namespace_with_much_work_delays_others_by_its_credit_and_one_piece() 
 
 
 def test_what_was_used_long_ago_does_not_count() -> None:
-    clock = Clock()
+    clock = StillClock(100.0)
     turns = Turns(clock)
     with turns.of("a"):
         clock.now += 8.0
@@ -220,7 +211,7 @@ def test_what_was_used_long_ago_does_not_count() -> None:
 
 @pytest.mark.parametrize("seconds", [HALF_SECONDS, 3600.0, 365 * 86_400.0])
 def test_after_any_quiet_time_turns_go_on(seconds: float) -> None:
-    clock = Clock()
+    clock = StillClock(100.0)
     turns = Turns(clock)
     for _ in range(2):
         with turns.of("a"):
