@@ -112,7 +112,7 @@ def _search(
     *,
     prefers: bool = True,
 ) -> Allocation | Unsatisfiable:
-    """As `_serve`, with all alternatives of requests, or (``prefers`` is false) with the last ones alone."""
+    """Like `_serve`, with all alternatives of requests, or (``prefers`` is false) with the last ones alone."""
     usable = tuple([pool for pool in task.pools if not pool.problem])
     timed = TimedSelectors(selectors, budget)
     candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed, task.among)

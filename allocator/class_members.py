@@ -22,7 +22,7 @@ class ClassMembers:
 
     @property
     def failures(self) -> str:
-        """On how many devices a selector failed, and how on the first of them; empty if on none."""
+        """The number of devices on which a selector failed, with the first error; empty if there are none."""
         if not self._failed:
             return ""
         left_out = "1 device is" if self._failed == 1 else f"{self._failed} devices are"

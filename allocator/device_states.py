@@ -195,7 +195,7 @@ class PoolStates:
         return ((origin, device, next(states)) for origin in self._pool.newest for device in origin.devices)
 
     def numbers(self) -> Counter[tuple[DeviceKind, DeviceState]]:
-        """How many devices of each kind are in each state."""
+        """The number of devices of each kind and state."""
         return Counter((self.kind_of(device), state) for _, device, state in self)
 
     def kind_of(self, device: Device) -> DeviceKind:

@@ -293,7 +293,7 @@ class Inventory:
         return inventory
 
     def with_slice(self, new: Slice) -> "Inventory":
-        """With a slice added, in place of the slice of that name if there is one."""
+        """The pool with a slice added, in place of the slice of that name if there is one."""
         old = self.slices.get(new.name)
         base = self if old is None or old.pool == new.pool else self.without_slice(new.name)
         pool = base.pools.get(new.pool)
@@ -320,7 +320,7 @@ class Inventory:
         return tuple(views)
 
     def published(self, wanted: AbstractSet[DeviceId]) -> Mapping[DeviceId, Device]:
-        """Those of some devices that are in the newest generations of their pools."""
+        """The devices among these that are in the newest generations of their pools."""
         found: dict[DeviceId, Device] = {}
         for pool_id in {device.pool_id for device in wanted}:
             for part in pool.newest if (pool := self.pools.get(pool_id)) else ():

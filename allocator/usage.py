@@ -94,7 +94,7 @@ class Usage:
         return {pool for pool in near if now.get(pool) is not then.get(pool)}
 
     def with_pool(self, pool: PoolId, used: PoolUsage) -> "Usage":
-        """With all that is held of a pool replaced."""
+        """The usage with all that is held of a pool replaced."""
         if not used and pool not in self.pools:
             return self
         pools = self.pools.set(pool, used) if used else self.pools.delete(pool)
@@ -103,7 +103,7 @@ class Usage:
         return Usage(pools, self._origin, (*self._touched, pool))
 
     def with_allocation(self, allocation: AllocationResult) -> "Usage":
-        """With an allocation added. Admin access holds nothing."""
+        """The usage with an allocation added. Admin access holds nothing."""
         return self._applied(allocation, sign=1)
 
     def without_allocation(self, allocation: AllocationResult) -> "Usage":

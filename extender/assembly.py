@@ -262,7 +262,7 @@ def _finds(
 
 
 def _bind_times(settings: Settings) -> BindTimes:
-    """How long calls of bind may take, and how long claims may wait."""
+    """The times that calls of bind may take, and that claims may wait."""
     scheduling = settings.scheduling
     return BindTimes(scheduling.deadline_seconds, timedelta(seconds=scheduling.binding_timeout_seconds))
 

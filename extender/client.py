@@ -243,7 +243,7 @@ class SessionVerbs(ABC):
         return await self.call(Call("filter", _question(pod, nodes), read))
 
     async def prioritize(self, pod: ApiObject, nodes: Iterable[ApiObject]) -> dict[str, int]:
-        """How well nodes suit, 0 to 10, by name."""
+        """The scores of nodes, 0 to 10, by name."""
 
         def read(reply: Iterable[_Reply]) -> dict[str, int]:
             return {each["Host"]: int(each["Score"]) for each in reply}
@@ -265,7 +265,7 @@ class SessionVerbs(ABC):
     async def estimate(
         self, pods: Iterable[ApiObject], groups: Iterable[NodeGroup], *, expander: str = "least-waste"
     ) -> Plan:
-        """How many nodes to add to each group for pods that fit on no existing node. Nothing is booked."""
+        """The number of nodes to add to each group for pods that fit on no existing node. Nothing is booked."""
         entries = [
             {"Name": each.name, "Template": each.template, "Limit": each.limit, "Priority": each.priority}
             for each in groups

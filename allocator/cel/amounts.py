@@ -103,7 +103,7 @@ def approximate(value: Quantity) -> float:
 
 
 def _power_of_ten(exponent: int) -> float:
-    """As Go's ``math.Pow10``, which multiplies two of its tables."""
+    """A power of ten as Go's ``math.Pow10`` has it, which multiplies two of its tables."""
     if exponent < 0:
         return float(f"1e{exponent}")
     return float(f"1e{exponent - exponent % 32}") * float(f"1e{exponent % 32}")

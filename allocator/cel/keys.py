@@ -74,7 +74,7 @@ def from_key(key: Hashable) -> Value:
 
 
 def new_key(value: Value) -> Hashable:
-    """As `to_key`, for a result or a value of the device. A list, map or URL is then equal to no other key.
+    """Like `to_key`, for a result or a value of the device. A list, map or URL is then equal to no other key.
 
     ``device.attributes`` and ``device.capacity`` are the same map each time that they are read, and so is the empty map
     of each unknown domain.
@@ -106,7 +106,7 @@ def find(container: Mapping[Hashable, Value], key: Value) -> Value:
 
 
 def find_named(container: Mapping[Hashable, Value], name: Hashable) -> Value:
-    """As `find`, for a key of a Python dict."""
+    """Like `find`, for a key of a Python dict."""
     found = container.get(name, ABSENT)
     value = from_key(name)
     if type(value) in NUMBERS:

@@ -66,7 +66,7 @@ class Program:
     mark: object = field(default_factory=object)
 
     def evaluate_until(self, device: Device, expired: Expired) -> Value:
-        """As `evaluate`, but a costly expression looks at the clock while it runs.
+        """Like `evaluate`, but a costly expression looks at the clock while it runs.
 
         Raises:
             OutOfTimeError: time was up.

@@ -77,7 +77,7 @@ def exceeded(device: Device, taken: Mapping[str, Quantity], already: Mapping[str
 
 
 def taken_by(asked: Asked, device: Device, features: Features) -> dict[str, Quantity] | None:
-    """As `consumption`.
+    """Like `consumption`.
 
     Raises:
         CapacityError: the amount cannot be computed.
@@ -146,7 +146,7 @@ def _most(capacity: Capacity) -> Quantity | None:
 
 
 def _rounding(taken: Quantity, asked: Quantity | None) -> str:
-    """How devices come from the amount that a request names to the amount that it would take; empty if it is equal."""
+    """The way from the amount that a request names to the amount that it would take; empty if they are equal."""
     if asked is None:
         return ", which is what these devices give if no amount is named"
     return "" if asked == taken else f", which these devices round up to {taken}"
@@ -272,7 +272,7 @@ def _smallest(capacity: Capacity) -> Quantity:
 
 
 def _rounded_up(requested: Quantity, valid: ValidRange, *, fractional: bool) -> Quantity:
-    """At least the minimum, then up to the next step, in milli units where the range is exact in them."""
+    """The amount, raised to the minimum and then to the next step, in milli units where the range is exact in them."""
     if requested < valid.min:
         return valid.min
     if valid.step is None:

@@ -242,7 +242,7 @@ class CounterGroup:
         return found
 
     def _free(self, states: tuple[Hashable, ...]) -> tuple[int, ...]:
-        """How many devices of each run are free."""
+        """The number of free devices of each run."""
         return tuple([states[places].count(0) for _, places in self.runs])
 
     def _of_runs(self, free: tuple[int, ...]) -> RunState | None:
@@ -350,7 +350,7 @@ class NotFound(NamedTuple):
 
     @property
     def reason(self) -> Reason:
-        """As `Unsatisfiable.reason`."""
+        """Like `Unsatisfiable.reason`."""
         return Reason(min(self.causes or {UNREACHABLE}, key=lambda cause: cause.rank), self.request)
 
 

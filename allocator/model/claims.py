@@ -22,7 +22,7 @@ POD_GROUPS: Final = "podgroups"
 
 
 class AllocationMode(Enum):
-    """How many devices a request takes."""
+    """The number of devices that a request takes: some, or all."""
 
     EXACT_COUNT = "ExactCount"
     ALL = "All"

@@ -81,7 +81,7 @@ class ValidRange:
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """How much of a capacity one request takes (KEP-5075)."""
+    """The rule for how much of a capacity one request takes (KEP-5075)."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()

@@ -76,7 +76,7 @@ WHOLE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """How to write a request, or its DeviceClass, so that an obstacle is gone.
+    """A way to write a request, or its DeviceClass, so that an obstacle is gone.
 
     Attributes:
         what: the part of the request that is changed.

@@ -168,7 +168,7 @@ def _literal(value: Constant) -> str:
 
 
 def _distance(constant: Constant, value: Constant) -> int:
-    """How far two constants of one type are from each other, less than `WHOLE`."""
+    """The distance of two constants of one type from each other, less than `WHOLE`."""
     match constant, value:
         case int(left), int(right):
             return min(WHOLE - 1, abs(left - right) * WHOLE // max(abs(left), abs(right), 1))

@@ -51,7 +51,7 @@ def _are_equal(devices: Sequence[Device]) -> bool:
 
 
 def _group_sizes(view: PolicyView, alternative: Alternative, suits: Sequence[int]) -> dict[int, int]:
-    """How many candidates constraints would leave beside each; tight groups are used up first."""
+    """The number of candidates that constraints would leave beside each; tight groups are used up first."""
     sizes: dict[int, int] = {}
     for _, spec in alternative.covering:
         values = {i: view.candidates.values(alternative, i, spec.attribute) for i in suits}
@@ -126,7 +126,7 @@ def thrift(all_merits: Collection[Merit]) -> Callable[[Merit], float]:
 
 
 def waste_in_words(merit: Merit, every: Sequence[Merit], nodes: str = "all nodes") -> Iterator[str]:
-    """How much the allocation on a node takes, compared with the allocations on other nodes, which have this name."""
+    """The waste of an allocation on a node, compared with the allocations on other nodes, which have this name."""
     for name in sorted({name for each in every for name in each.capacity}):
         amounts = {each.capacity.get(name, 0) for each in every}
         if len(amounts) > 1:

@@ -45,7 +45,7 @@ def fragmentation(reads: Sequence[str] = ()) -> Policy:
 
 
 def _scores(merits: Mapping[K, Merit]) -> dict[K, int]:
-    """Only the nodes with the least loss, and of those with the least waste, score highest.
+    """The scores of nodes: those with the least loss, and of these with the least waste, have the highest ones.
 
     Nodes with more loss must not reach the same score by rounding. If all losses are equal, best-fit decides alone.
     """
@@ -67,7 +67,7 @@ def _scores(merits: Mapping[K, Merit]) -> dict[K, int]:
 
 
 def _least(merits: Collection[Merit]) -> Sequence[Merit]:
-    """Those with the least loss."""
+    """The nodes with the least loss."""
     least = min((each.loss for each in merits), default=0.0)
     return [each for each in merits if each.loss == least]
 

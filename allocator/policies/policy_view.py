@@ -36,6 +36,6 @@ class PolicyView:
         return int(all(left[key] == full[key] for key, _ in counter_demand(device)))
 
     def demand(self, index: int) -> int:
-        """How many device classes a device belongs to."""
+        """The number of device classes that a device belongs to."""
         device = self.candidates.all[index].device
         return sum(ClassMembers(each, self.selectors).has(device) for each in self.classes.values())

@@ -48,7 +48,7 @@ class Shape(NamedTuple):
 
 
 class Needs:
-    """How much room a request needs of a device.
+    """The room that a request needs of a device.
 
     Args:
         classes: by name.
@@ -148,7 +148,7 @@ class _Devices(NamedTuple):
     part: float
 
     def shares(self, way: int) -> int:
-        """How many requests that are served in a way have room on all these devices together."""
+        """The number of requests, served in one way, that have room on all these devices together."""
         need = self.needs[way]
         if need is None or need > self.room + _TOLERANCE:
             return 0
@@ -263,7 +263,7 @@ def _served(way: int, count: int, devices: Sequence[_Devices]) -> _Copies | None
 
 
 def _without_rivals(shares: Sequence[tuple[_Devices, int]]) -> Sequence[tuple[_Devices, int]]:
-    """Of partitions only one of the smallest models: larger ones overlap them. Other devices all stay."""
+    """The devices, of partitions only one of the smallest models: larger ones overlap them."""
     parts = [each for each in shares if each[0].part]
     if len(parts) < 2:
         return shares

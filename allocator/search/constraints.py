@@ -149,7 +149,7 @@ class MatchAttribute(Constraint):
 
     @staticmethod
     def group_sizes(values: Mapping[int, frozenset[Hashable]], /) -> Mapping[int, int]:
-        """How many candidates share a value with each, by its rarest value."""
+        """The number of candidates that share a value with each, by its rarest value."""
         having = Counter(value for each in values.values() for value in each)
         return {index: min((having[value] for value in each), default=0) for index, each in values.items()}
 

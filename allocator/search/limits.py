@@ -96,7 +96,7 @@ class TimedSelectors:
         self._expired = budget.expired
 
     def matches(self, expression: str, device: Device) -> bool:
-        """As `Selectors.matches`."""
+        """Like `Selectors.matches`."""
         self._budget.look()
         try:
             return self._selectors.matches(expression, device, self._expired)
@@ -104,7 +104,7 @@ class TimedSelectors:
             raise self._budget.timeout() from None
 
     def derive(self, expression: str, device: Device) -> AttributeValue:
-        """As `Selectors.derive`."""
+        """Like `Selectors.derive`."""
         self._budget.look()
         try:
             return self._selectors.derive(expression, device, self._expired)

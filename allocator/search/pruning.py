@@ -128,7 +128,7 @@ class Pruning:
                 self._feeds.append((_mask(members), self._fed(members)))
 
     def _fed(self, members: list[int]) -> int:
-        """How many of the devices can be taken at most, by the counters that all of them consume."""
+        """The most devices that can be taken, by the counters that all of them consume."""
         demands = [dict(counter_demand(self._candidates.all[i].device)) for i in members]
         left = self._ledger.counters.left(self._candidates.all[members[0]].device.id.pool_id)
         bounds: list[int] = [len(members)]
@@ -218,11 +218,11 @@ class Pruning:
         return 0 if slot.may_overlap else min(a.need for a in slot.alternatives)
 
     def _supply(self, mask: Mask) -> int:
-        """How many of the devices several requests can take at most."""
+        """The most devices that several requests can take."""
         return _UNLIMITED if mask & self._shared else self._supply_to_one(mask)
 
     def _supply_to_one(self, mask: Mask) -> int:
-        """How many of the devices one request can take at most: each device once, a shared device too."""
+        """The most devices that one request can take: each device once, a shared device too."""
         supply = mask.bit_count()
         for members, fed in self._feeds:
             drawn = mask & members

@@ -73,12 +73,12 @@ def loads(text: str) -> Any:  # noqa: ANN401 - JSON has any type
 
 
 def with_opaque_parts(text: str, parts: Sequence["OpaquePart"]) -> Any:  # noqa: ANN401 - JSON has any type
-    """As `loads`, for a caller that knows the `opaque_parts` of the text already."""
+    """Like `loads`, for a caller that knows the `opaque_parts` of the text already."""
     return _read(text, parts)
 
 
 def plain(text: str) -> Any:  # noqa: ANN401 - JSON has any type
-    """As `loads`, for readers that write nothing again: opaque parameters are values, too. Huge numbers stay text."""
+    """Like `loads`, for readers that write nothing again: opaque parameters are values, too. Huge numbers stay text."""
     return _read(text, [])
 
 

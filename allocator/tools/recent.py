@@ -41,7 +41,7 @@ class Recent(dict[Hashable, T], Generic[T]):
         return self.recall(key) if found is None else found
 
     def recall(self, key: Hashable) -> T | None:
-        """As `find`, for a key that `get` has not found."""
+        """Like `find`, for a key that `get` has not found."""
         found = self._old.pop(key, None)
         if found is not None:
             self[key] = found

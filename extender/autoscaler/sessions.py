@@ -53,7 +53,7 @@ class SessionTooLargeError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How much is kept: sessions, seconds since the start of one, bytes of all of them together (about)."""
+    """The bounds of what is kept: sessions, seconds since the start of one, bytes of all of them together (about)."""
 
     count: int = 8
     seconds: float = 600.0

@@ -257,7 +257,7 @@ class World:
         return world
 
     def _is_real(self, name: str) -> bool:
-        """It is in the cluster, or has published something: its Node object may come late."""
+        """Whether a node is in the cluster, or has published something: its Node object may come late."""
         began = self.supply.snapshot
         return name in began.nodes or name in began.inventory.local
 

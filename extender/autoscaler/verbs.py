@@ -76,7 +76,7 @@ def as_node(value: Mapping[str, JSON], where: str) -> NodeObject:
 
 
 def identified(pod: Pod) -> Pod:
-    """With a uid: autoscalers make up pods as well, and people write them by hand."""
+    """The pod with a uid: autoscalers make up pods as well, and people write them by hand."""
     return pod if pod.uid else replace(pod, uid=str(pod))
 
 

@@ -38,7 +38,7 @@ _CORE_CPU: Final = 1000
 
 
 class Need(Enum):
-    """How much a group needs something."""
+    """The strength of a group's need."""
 
     NONE = "none"
     PREFERRED = "preferred"
@@ -291,7 +291,7 @@ def _parts(groups: Sequence[CoreGroup], devices: Sequence[Object], preferred: in
 
 
 def group_prefix(number: int) -> str:
-    """How the names of the requests of a group begin."""
+    """The prefix of the names of a group's requests."""
     return f"cores-{number}-"
 
 
@@ -572,7 +572,7 @@ def _annotated(obj: Object, optional: str) -> Object:
 
 
 class Cores(NamedTuple):
-    """How many cores claims take for themselves: at least, and where more are free."""
+    """The number of cores that claims take for themselves: at least, and where more are free."""
 
     least: int = 0
     most: int = 0

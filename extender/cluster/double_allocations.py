@@ -27,7 +27,7 @@ _HELD_ONCE: Final = DeviceUsage(holders=1)
 
 
 def double_allocation(snapshot: Snapshot, uid: str) -> str:
-    """How a claim's allocation conflicts with earlier ones; empty if it does not.
+    """The conflicts of a claim's allocation with earlier ones; empty if there are none.
 
     Who reads the claim's namespace reads the text, so claims of other namespaces are counted in it, not named.
 

@@ -23,12 +23,12 @@ _Value = TypeVar("_Value")
 
 
 def with_uid(index: Map[_Key, Map[str, None]], key: _Key, uid: str) -> Map[_Key, Map[str, None]]:
-    """With a uid under a key."""
+    """The index with a uid under a key."""
     return put(index, key, uid, None)
 
 
 def put(index: Map[_Key, Map[str, _Value]], key: _Key, uid: str, value: _Value) -> Map[_Key, Map[str, _Value]]:
-    """With a value under a key, by uid or name."""
+    """The index with a value under a key, by uid or name."""
     return index.set(key, index.get(key, Map()).set(uid, value))
 
 
@@ -94,7 +94,7 @@ class AssumedNomination:
 
 
 class Stage(Enum):
-    """How far a member has come."""
+    """The stage that a member has reached."""
 
     FREE = auto()
     """It is pending, and nothing is kept for it."""
@@ -139,7 +139,7 @@ class GangIndex(NamedTuple):
     places: Map[ObjectKey, _Place] = Map()
 
     def with_pod(self, pod: Pod) -> "GangIndex":
-        """With a pod that is not there yet, if it is in a gang."""
+        """The index with a new pod, if the pod is in a gang."""
         key = pod.gang_key
         if key is None:
             return self
@@ -196,7 +196,7 @@ class KeptIndex(NamedTuple):
     contested: Map[DeviceId, None] = Map()
 
     def with_pod(self, pod: Pod, usage: Usage) -> "KeptIndex":
-        """With a nominated pod that is not there yet."""
+        """The index with a new nominated pod."""
         in_namespaces = with_uid(self.in_namespaces, pod.namespace, pod.uid)
         if not pod.kept.devices:
             return self._replace(unnamed=self.unnamed.set(pod.uid, None), in_namespaces=in_namespaces)
@@ -265,7 +265,7 @@ class NodeRequests:
         return {name: amount - own.amounts.get(name, 0) for name, amount in total.items()}
 
     def with_pod(self, pod: Pod) -> "NodeRequests":
-        """With a pod as the watch shows it."""
+        """The index with a pod as the watch shows it."""
         before = self.pods.get(pod.key)
         if pod.node_name and not pod.is_finished:
             return self._with(pod.key, NodeRequest(pod.uid, pod.node_name, counted(pod.resources.total)))
@@ -274,7 +274,7 @@ class NodeRequests:
         return self.without_pod(pod.key)
 
     def promising(self, pod: Pod, node: str, amounts: Amounts) -> "NodeRequests":
-        """With a pod that is about to be bound; with a pod that is bound, as it is."""
+        """The index with a pod that is about to be bound; a pod that is bound changes nothing."""
         before = self.pods.get(pod.key)
         if before is not None and before.uid == pod.uid and not before.is_promise:
             return self
@@ -322,7 +322,7 @@ class PlacedPods(NamedTuple):
     namespaces: Map[str, Mapping[str, str]] = Map()
 
     def with_pod(self, pod: Pod) -> "PlacedPods":
-        """With a pod as the watch shows it."""
+        """The index with a pod as the watch shows it."""
         base, key = self.without_pod(pod.key), pod.key
         if not pod.node_name or pod.is_finished:
             return base

@@ -133,7 +133,7 @@ class WatchedKind(Generic[_T]):
         return self.objects(snapshot).get(key if self.resource.namespaced else key.name)
 
     def count(self, snapshot: Snapshot) -> int:
-        """How many objects there are."""
+        """The number of objects."""
         return len(self.objects(snapshot))
 
     def keys(self, snapshot: Snapshot) -> list[ObjectKey]:

@@ -192,41 +192,41 @@ class Snapshot(NamedTuple):
     # --- forks ----------------------------------------------------------------------------------------------
 
     def with_node(self, node: NodeObject) -> "Snapshot":
-        """With a node added or replaced."""
+        """A snapshot with a node added or replaced."""
         return self._replace(nodes=self.nodes.set(node.name, node))
 
     def without_node(self, name: str) -> "Snapshot":
-        """With a node removed, if it exists."""
+        """A snapshot without a node."""
         return self._replace(nodes=self.nodes.delete(name)) if name in self.nodes else self
 
     def with_slice(self, new: Slice) -> "Snapshot":
-        """With a slice added or replaced."""
+        """A snapshot with a slice added or replaced."""
         return self._replace(inventory=self.inventory.with_slice(new))
 
     def without_slice(self, name: str) -> "Snapshot":
-        """With a slice removed, if it exists."""
+        """A snapshot without a slice."""
         return self._replace(inventory=self.inventory.without_slice(name))
 
     def with_class(self, new: DeviceClass) -> "Snapshot":
-        """With a device class added or replaced."""
+        """A snapshot with a device class added or replaced."""
         return self._with_classes(new.name, self.classes.set(new.name, new))
 
     def without_class(self, name: str) -> "Snapshot":
-        """With a device class removed, if it exists."""
+        """A snapshot without a device class."""
         return self._with_classes(name, self.classes.delete(name)) if name in self.classes else self
 
     def with_rule(self, new: TaintRule) -> "Snapshot":
-        """With a taint rule added or replaced."""
+        """A snapshot with a taint rule added or replaced."""
         if self.rules.get(new.name) == new:  # While pods are evicted, a controller writes the rule's status often.
             return self
         return self._with_rules(self.rules.set(new.name, new))
 
     def without_rule(self, name: str) -> "Snapshot":
-        """With a taint rule removed, if it exists."""
+        """A snapshot without a taint rule."""
         return self._with_rules(self.rules.delete(name)) if name in self.rules else self
 
     def with_pod(self, pod: Pod) -> "Snapshot":
-        """With a pod added or replaced."""
+        """A snapshot with a pod added or replaced."""
         pod = self.with_rank(pod)
         key, before = pod.key, self.woken.get(pod.uid) if self.woken else None
         base = self.without_pod(key)
@@ -273,7 +273,7 @@ class Snapshot(NamedTuple):
         return self.objects(PodGroup).get(ObjectKey(pod.namespace, pod.pod_group))
 
     def with_woken(self, uid: str, kept: Keeping) -> "Snapshot":
-        """With devices kept for a pod that is woken for them. Nothing changes for a pod that is nominated already."""
+        """A snapshot with devices kept for a pod that is woken for them, unless the pod is nominated already."""
         pod = self.pod(uid)
         if pod is None or not pod.is_pending or pod.nominated_node:
             return self
@@ -299,7 +299,7 @@ class Snapshot(NamedTuple):
         return self._replace(nominated=nominated, kept=self.kept.without_pod(pod, self.usage))
 
     def with_other(self, pod: Pod) -> "Snapshot":
-        """With what counts of a pod without devices: its CPU, if that is counted, and its PodGroup."""
+        """A snapshot with what counts of a pod without devices: its CPU, if that is counted, and its PodGroup."""
         base = self.without_pod(pod.key)
         if self.node_requests is not None:
             base = base._replace(node_requests=self.node_requests.with_pod(pod))
@@ -309,7 +309,7 @@ class Snapshot(NamedTuple):
         return base._counting(pod.key, counted_cpu(pod.node_name, pod.cpu, is_finished=pod.is_finished))
 
     def with_counted(self, key: ObjectKey, counted: tuple[str, int] | None) -> "Snapshot":
-        """With the node and the CPU of a pod without devices, if that is counted; None: nothing of the pod counts."""
+        """A snapshot with the node and the CPU of a pod without devices, if that is counted; None: nothing counts."""
         if self._other(key) == counted:
             return self
         return self.without_pod(key)._counting(key, counted)
@@ -320,7 +320,7 @@ class Snapshot(NamedTuple):
         return self._replace(requested=with_cpu(self.requested, *counted), others=self.others.set(key, counted))
 
     def with_all_counted(self, others: Map[ObjectKey, tuple[str, int]]) -> "Snapshot":
-        """With these pods without devices in place of all others, if their CPU is counted."""
+        """A snapshot with these pods without devices in place of all others, if their CPU is counted."""
         if self.others is None or self.requested is None:
             return self
         moved: Counter[str] = Counter()
@@ -333,7 +333,7 @@ class Snapshot(NamedTuple):
         return self._replace(requested=requested, others=others)
 
     def without_pod(self, key: ObjectKey) -> "Snapshot":
-        """With a pod removed, if it exists; its claims stay."""
+        """A snapshot without a pod; the claims of the pod stay."""
         requests = self.node_requests
         if requests is not None and key in requests.pods:
             return self._replace(node_requests=requests.without_pod(key)).without_pod(key)
@@ -358,7 +358,7 @@ class Snapshot(NamedTuple):
         return base._replace(pods=pods, pod_keys=keys, bound=bound, gangs=gangs, requested=requested)
 
     def with_claim(self, claim: ClaimObject) -> "Snapshot":
-        """With a claim added or replaced, and its devices taken."""
+        """A snapshot with a claim added or replaced, and its devices taken."""
         base, key, uid, special_of = self, claim.key, claim.claim.uid, claim.special_of
         old = self.claims.get(key)
         if old is not None and (old.claim.uid, old.special_of) != (uid, special_of):
@@ -376,7 +376,7 @@ class Snapshot(NamedTuple):
         return after._moved(uid, base.held_by(uid))
 
     def without_claim(self, key: ObjectKey) -> "Snapshot":
-        """With a claim removed, if it exists, and its devices free; its assumed allocation stays."""
+        """A snapshot without a claim, and with its devices free; its assumed allocation stays."""
         claim = self.claims.get(key)
         if claim is None:
             return self
@@ -390,7 +390,7 @@ class Snapshot(NamedTuple):
         return after._moved(uid, self.held_by(uid))
 
     def assuming(self, assumed_allocation: AssumedAllocation) -> "Snapshot":
-        """With an assumed allocation, in place of the claim's earlier one."""
+        """A snapshot with an assumed allocation, in place of the claim's earlier one."""
         after = self._replace(assumed=self.assumed.set(assumed_allocation.claim_uid, assumed_allocation))
         return after._moved(assumed_allocation.claim_uid, self.held_by(assumed_allocation.claim_uid))
 
@@ -418,25 +418,25 @@ class Snapshot(NamedTuple):
         return self.without_assumed(claim_uid)
 
     def with_device_quota(self, quota: DeviceQuota) -> "Snapshot":
-        """With a DeviceQuota added or replaced."""
+        """A snapshot with a DeviceQuota added or replaced."""
         quotas_in = put(self.quotas_in, quota.namespace, quota.name, quota)
         return self._replace(device_quotas=self.device_quotas.set(quota.key, quota), quotas_in=quotas_in)
 
     def without_device_quota(self, key: ObjectKey) -> "Snapshot":
-        """With a DeviceQuota removed, if it exists."""
+        """A snapshot without a DeviceQuota."""
         if key not in self.device_quotas:
             return self
         quotas_in = removed(self.quotas_in, key.namespace, key.name)
         return self._replace(device_quotas=self.device_quotas.delete(key), quotas_in=quotas_in)
 
     def with_objects(self, kind: type[_T], objects: Map[Any, _T]) -> "Snapshot":
-        """With other objects of a kind that has no attribute here."""
+        """A snapshot with other objects of a kind that has no attribute here."""
         if objects:
             return self._replace(plain=self.plain.set(kind, objects))
         return self._replace(plain=self.plain.delete(kind)) if kind in self.plain else self
 
     def with_problem(self, kind: str, key: ObjectKey, problem: Unreadable) -> "Snapshot":
-        """With an object noted that can't be read."""
+        """A snapshot that knows of an object that can't be read."""
         return self._replace(problems=self.problems.set((kind, key), problem))
 
     def without_problem(self, kind: str, key: ObjectKey) -> "Snapshot":
@@ -466,7 +466,7 @@ class Snapshot(NamedTuple):
         return self._replace(rules=rules, taint_rules=TaintRules.of(rules.values()))
 
     def _moved(self, uid: str, before: tuple[AllocationResult, ...]) -> "Snapshot":
-        """With usage and holders updated, after a claim that held ``before`` has changed."""
+        """A snapshot with usage and holders updated, after a claim that held ``before`` has changed."""
         after = self.held_by(uid)
         if [each.results for each in after] == [each.results for each in before]:
             return self

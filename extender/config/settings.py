@@ -337,7 +337,7 @@ class ApiSettings(TlsSettings):
 
 
 class ClusterSettings(Section):
-    """How the API server is watched."""
+    """Settings for watching the API server."""
 
     stale_seconds: float = Field(
         default=90.0,
@@ -352,7 +352,7 @@ class ClusterSettings(Section):
 
 
 class MemorySettings(Section):
-    """How much memory the service counts on. A quarter of it is for what comes from outside, while it is worked on."""
+    """The memory that the service counts on. A quarter of it is for what comes from outside, while it is worked on."""
 
     limit_bytes: int = Field(
         default=0,
@@ -408,7 +408,7 @@ class SchedulingGateSettings(Section):
 
 
 class SchedulingSettings(Section):
-    """How pods are decided."""
+    """Settings for deciding pods."""
 
     policy: Annotated[str, AfterValidator(_policy)] = Field(
         default="fragmentation", description=f"Which devices to prefer: {', '.join(sorted(POLICIES))}."
@@ -458,7 +458,7 @@ class SchedulingSettings(Section):
         return POLICIES[self.policy].weighs_leftover
 
     def most_nodes(self, asked: int) -> int:
-        """How many nodes an answer names at most; ``asked``: number of nodes in the call.
+        """The most nodes that an answer names; ``asked``: number of nodes in the call.
 
         The default is kube-scheduler's own number of nodes to score.
         """

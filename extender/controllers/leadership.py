@@ -90,7 +90,7 @@ class LedResponder(Responder):
     leadership: Leadership
 
     def answer(self, question: NegotiatedQuestion) -> Object:
-        """As `Responder.answer`."""
+        """Like `Responder.answer`."""
         self.leadership.check()
         return Responder.answer(self, question)
 

@@ -1,1 +1,1 @@
-"""How others reach the service: HTTP, gRPC, commands, the library, the console, and the processes themselves."""
+"""Ways to reach the service: HTTP, gRPC, commands, the library, the console, and the processes themselves."""

@@ -99,7 +99,7 @@ class BoundPods(View[_Following]):
         return found
 
     def apply(self, value: _Following, reach: Reach, snapshot: Snapshot) -> _Following:
-        """With the pods that have changed, and those whose claims have, to be looked at."""
+        """The view with the pods that have changed, and those whose claims have, to be looked at."""
         for key in reach.keys(Topic.POD) or ():
             self._had.discard(value.look(key, snapshot.pods.get(key)))
         for key in reach.keys(Topic.CLAIM) or ():

@@ -118,7 +118,7 @@ class HeldNodes(NamedTuple):
         return all(name == but for key in keys_of_claims(claim_keys(pod)) for name in self.depending.get(key, ()))
 
     def put(self, name: str, held: HeldOnNode | None) -> "HeldNodes":
-        """With what is held on a node now."""
+        """The cluster with what is held on a node now."""
         nodes, depending, lowest, unknown = self.nodes, self.depending, self.lowest, self.unknown
         if (before := nodes.get(name)) is not None:
             nodes, lowest = nodes.delete(name), removed(lowest, before.lowest, name)

@@ -244,7 +244,7 @@ def tried_in_vain(pod: Pod, snapshot: Snapshot, solver: Solver) -> Refused | Non
 
 
 def _admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused:
-    """As `admitted`, for a pod that may be tried."""
+    """Like `admitted`, for a pod that may be tried."""
     cycle = open_cycle(pod, snapshot, solver)
     if isinstance(cycle, Blocked):
         return Refused(CLAIMS, Refusal(cycle.reason))

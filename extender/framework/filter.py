@@ -59,7 +59,7 @@ class Bounds:
 
 
 class Code(Enum):
-    """How a plugin has refused a pod."""
+    """A way in which a plugin has refused a pod."""
 
     NOWHERE = "nowhere"
     """Whatever the nodes have, the pod can run on none of them."""
@@ -277,7 +277,7 @@ class FilterQuestion:
         return self._known_alike(names) if self.is_uniform else self._known_by_node(names)
 
     def _known_alike(self, names: Sequence[str]) -> Known:
-        """The same for a pod that needs the same on every node."""
+        """The known verdicts for a pod that needs the same on every node."""
         claims = self.cycle.claims
         verdicts: dict[str, Verdict] = {}
         if not claims.pending:
@@ -290,7 +290,7 @@ class FilterQuestion:
         return Known(names, verdicts, (self._looked_up(Needs(claims.pending), left),))
 
     def _known_by_node(self, names: Sequence[str]) -> Known:
-        """The same, node by node."""
+        """The known verdicts, node by node."""
         verdicts: dict[str, Verdict] = {}
         groups: dict[Hashable, tuple[Needs, list[str]]] = {}
         for name in names:

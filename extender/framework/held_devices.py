@@ -195,7 +195,7 @@ def _everywhere(snapshot: Snapshot) -> Sequence[Pod]:
 
 
 def _in_order(uids: Iterable[str], snapshot: Snapshot) -> Sequence[Pod]:
-    """Those of the nominated pods that wait for a node that exists."""
+    """The nominated pods that wait for a node that exists."""
     pods = (snapshot.nominee(found) for uid in uids if (found := snapshot.pod(uid)) is not None)
     here = (pod for pod in pods if pod.nominated_node in snapshot.nodes and not pod.deleting and not pod.is_finished)
     return sorted(here, key=attrgetter("order"))

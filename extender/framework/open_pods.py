@@ -194,7 +194,7 @@ class OpenPods:
         return [each.pod for each in awaited[: max(0, len(awaited) - max(scarce.spared.values()))]]
 
     def _takers(self, unknown: Sequence[_Open]) -> Mapping[str, int]:
-        """How many of these open pods may take devices of each node."""
+        """The number of these open pods that may take devices of each node."""
         snapshot, takers = self._state.snapshot, Counter[str]()
         for each in unknown:
             if _takes_devices(each.pod, snapshot):
@@ -224,7 +224,7 @@ class OpenPods:
             del ends[namespace]
 
     def _unknown(self, pods: Iterable[_Open], snapshot: Snapshot) -> Sequence[_Open]:
-        """Those of the open pods whose outcome is not known; the others are forgotten."""
+        """The open pods whose outcome is not known; the others are forgotten."""
         still = []
         for each in list(pods):
             if self._is_unknown(each, snapshot):
@@ -262,7 +262,7 @@ def _decides_soon(pod: Pod, snapshot: Snapshot) -> bool:
 
 
 def _spared(free: float) -> int:
-    """How many pods may take devices of a node that a pod leaves free to this share."""
+    """The number of pods that may take devices of a node that a pod leaves free to this share."""
     if free > _SCARCE:
         return _MOST_PODS
     return 1 if free else 0

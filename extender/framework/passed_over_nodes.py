@@ -100,7 +100,7 @@ class LateNodes:
         self._failures.keep(cycle.pod.namespace, kept)
 
     def among(self, cycle: Cycle, names: Sequence[str]) -> Mapping[str, Reason]:
-        """Those of the nodes that are passed over for the pod now, each with the reason against it."""
+        """The nodes that are passed over for the pod now, each with the reason against it."""
         late = dict.fromkeys(self._late(cycle, names), LATE)
         if self._over_quota is None:
             return late
@@ -189,7 +189,7 @@ class OverQuotaNodes:
         self._pods.keep(pod.namespace, pod.uid, known)
 
     def among(self, pod: Pod, names: Collection[str]) -> frozenset[str]:
-        """Those of the nodes that are passed over for the pod now."""
+        """The nodes that are passed over for the pod now."""
         known = self._pods.get(pod.uid)
         if known is None:
             return frozenset()

@@ -8,7 +8,7 @@ from extender.cluster.snapshot import Snapshot
 
 
 class PodState(Enum):
-    """How far a pod has come."""
+    """The state of a pod."""
 
     PENDING = "pending"
     BOUND = "bound"
@@ -17,7 +17,7 @@ class PodState(Enum):
 
 
 class ClaimState(Enum):
-    """How far a claim has come."""
+    """The state of a claim."""
 
     PENDING = "pending"
     IN_FLIGHT = "in flight"

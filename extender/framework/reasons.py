@@ -59,7 +59,7 @@ class Reasons(Mapping[str, Reason]):
         return dict(zip(self._names, map(self._words(noun).__getitem__, self._codes), strict=True))
 
     def counts(self, noun: Callable[[str], str] = request_noun) -> Counter[str]:
-        """How many nodes have each reason, in words and in the order of the nodes; ``noun`` as in `Reason.in_words`."""
+        """The number of nodes by reason, in words and in the order of the nodes; ``noun`` as in `Reason.in_words`."""
         if not self._names:
             return Counter()
         words, found = self._words(noun), Counter[str]()
@@ -81,7 +81,7 @@ class Reasons(Mapping[str, Reason]):
 
     @cached_property
     def _numbers(self) -> Mapping[int, int]:
-        """How many nodes have each kind, in the order of the nodes."""
+        """The number of nodes of each kind, in the order of the nodes."""
         return Counter(self._codes)
 
     @cached_property

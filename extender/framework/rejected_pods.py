@@ -75,7 +75,7 @@ class RejectedPod:
     pause: float = AGAIN_SECONDS
 
     def turn(self, now: float) -> tuple[object, ...]:
-        """Its place in the order in which pods are woken: by priority, by the end of its backoff, then by age.
+        """The pod's place in the order in which pods are woken: by priority, by the end of its backoff, then by age.
 
         A pod that is woken in its backoff leaves idle what it was woken for. The first backoff does not count.
         """
@@ -92,7 +92,7 @@ class RejectedPod:
         self.attention, self.again, self.pause = attention, math.inf, AGAIN_SECONDS
 
     def postpone(self, now: float, longest: float = LONGEST_SECONDS) -> None:
-        """It is not known whether a node will do: the search was stopped, and would be at once again."""
+        """Try the pod later: its search was stopped, and would be at once again."""
         self.attention = Attention.CHANGES
         self.again = now + self.pause
         self.pause = min(2 * self.pause, longest)

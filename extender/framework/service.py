@@ -113,7 +113,7 @@ class Service:
             await each.close()
 
     def summary(self) -> dict[str, int]:
-        """How much there is of what."""
+        """The numbers of objects, for people."""
         snapshot = self.state.snapshot
         return {
             "nodes": len(snapshot.nodes),
@@ -148,7 +148,7 @@ class Service:
             self._verbs.running -= 1
 
     async def _filter(self, args: FilterArgs) -> FilterResult:
-        """The same for a pod that needs devices."""
+        """Filter for a pod that needs devices."""
         pod, solver = args.pod, self._for_call()
         await self._first_sync()
         await self._open_pods.wait_for_volumes(pod)
@@ -189,7 +189,7 @@ class Service:
     async def _with_its_claims(
         self, args: FilterArgs, solver: Solver, snapshot: Snapshot, result: FilterResult
     ) -> tuple[Snapshot, FilterResult]:
-        """The same once claims that were missing are there; or a decision from their templates."""
+        """Filter once claims that were missing are there; or decide from their templates."""
         if await self._claim_arrival.wait(args.pod, snapshot):
             return await self._decided(args, solver)
         now = self.state.known()

@@ -98,7 +98,7 @@ def pod_facts(pod: Pod, node: str = "") -> Facts:
 
 
 def count_facts(what: str, **counts: int) -> Facts:
-    """How many nodes, or pods, were asked about, and what became of them."""
+    """Count the nodes, or the pods, that were asked about, and what became of them."""
     return {f"dra_extender.{what}.{name}": count for name, count in counts.items()}
 
 

@@ -44,17 +44,17 @@ class JoinedOrder(VictimOrder):
     orders: Sequence[VictimOrder] = ()
 
     def may_borrow(self, namespace: str) -> bool:
-        """As `VictimOrder.may_borrow`, in one of the orders."""
+        """Like `VictimOrder.may_borrow`, in one of the orders."""
         return any(each.may_borrow(namespace) for each in self.orders)
 
     def entitled(self, pods: Iterable[Pod]) -> Sequence[Pod]:
-        """As `VictimOrder.entitled`, in each of the orders."""
+        """Like `VictimOrder.entitled`, in each of the orders."""
         evicted = list(pods)
         found = [{pod.uid for pod in each.entitled(evicted)} for each in self.orders]
         return [pod for pod in evicted if all(pod.uid in uids for uids in found)]
 
     def kind(self, pod: Pod) -> Hashable:
-        """As `VictimOrder.kind`, in each of the orders."""
+        """Like `VictimOrder.kind`, in each of the orders."""
         return tuple(each.kind(pod) for each in self.orders)
 
 

@@ -266,7 +266,7 @@ def decode_filter(body: bytes, known: KnownPod = unknown_pod) -> FilterArgs:
 
 
 def decode_whole(body: bytes, parse: Callable[[Mapping[str, JSON]], Pod] = parse_whole_pod) -> FilterArgs:
-    """As `decode_filter`, with names or with whole nodes; ``parse`` reads the pod. Errors name the field."""
+    """Like `decode_filter`, with names or with whole nodes; ``parse`` reads the pod. Errors name the field."""
     root = root_of(body)
     pod = as_pod(required(root, "Pod", dict), "Pod", parse)
     nodes, names = optional(root, "Nodes", dict), optional(root, "NodeNames", list) or []

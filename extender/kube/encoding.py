@@ -28,7 +28,7 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type
 
 
 async def loads_aside(text: bytes, off_loop: Offload) -> Any:  # noqa: ANN401 - JSON has any type
-    """As `loads`, but texts that take long are decoded off the loop: a megabyte of thousands of levels takes 0.2 s.
+    """Like `loads`, but texts that take long are decoded off the loop: a megabyte of thousands of levels takes 0.2 s.
 
     Raises:
         orjson.JSONDecodeError: the text is not JSON.

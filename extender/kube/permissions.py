@@ -66,7 +66,7 @@ def needed(served: Served, version: tuple[int, int], writes: Iterable[Permission
 
 
 def to_list(served: Served, resources: Iterable[Resource]) -> tuple[Permission, ...]:
-    """To list some kinds."""
+    """The rights to list some kinds."""
     return tuple(Permission("list", resource) for resource in resources if resource.kind in served.versions)
 
 

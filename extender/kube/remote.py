@@ -283,7 +283,7 @@ _LONG_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RequestTiming:
-    """How long to wait for an API server, and how often to repeat a read.
+    """The times to wait for an API server, and how often to repeat a read.
 
     Attributes:
         call_seconds: for one answer about one object.

@@ -253,7 +253,7 @@ class WatchSource:
 
     @asynccontextmanager
     async def _room_for_long(self, text: bytes) -> AsyncIterator[None]:
-        """Of all kinds, one long object is worked on at a time, in turns with all that is long from elsewhere.
+        """Wait for a turn: one long object of all kinds is worked on at a time, in turns with other long input.
 
         To decode 600 KB of labels, and to take them in, keeps the event loop for 8 ms. An API server sends such objects
         as fast as they are read.

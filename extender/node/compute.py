@@ -164,7 +164,7 @@ def _is_for(parameters: DriverParameters, device: AllocatedDevice) -> bool:
 
 
 def _idle(devices: Sequence[AllocatedDevice], groups: Sequence[CoreGroup], cpus: Mapping[str, Cpu]) -> Iterator[int]:
-    """Of each core that a group has without its sibling, all CPUs but the first."""
+    """The CPUs to leave idle: of each core that a group has without its sibling, all but the first."""
     for number, group in enumerate(groups):
         if group.siblings is Siblings.DENIED:
             named = (each.device for each in devices if each.request.startswith(group_prefix(number)))
@@ -312,7 +312,7 @@ class ComputeManager:
         return await self._runtime.update(changes) if changes else ()
 
     def _forget(self, uids: Collection[str]) -> None:
-        """It is not known where these containers are, so they are updated the next time."""
+        """Forget where these containers are, so that they are updated the next time."""
         for uid in uids:
             self._pinnings[uid] = _UNKNOWN
 
@@ -337,7 +337,7 @@ class ComputeManager:
     # --- CCI drivers ----------------------------------------------------------------------------------------
 
     def _on_drivers_found(self, drivers: frozenset[str]) -> None:
-        """These drivers answer now."""
+        """Note that these drivers answer now."""
         self._metrics.drivers(drivers, {each.driver for each in self._store.sets.values() if each.driver})
         self._metrics.available(len(self._store.available_resources()))
         self._spawn(self._admissions.tell())
@@ -417,7 +417,7 @@ class ComputeDriver:
 
     @property
     def name(self) -> str:
-        """As in the ResourceSlices."""
+        """The driver's name, as in the ResourceSlices."""
         return self.cdi.driver
 
     def key(self, uid: str) -> str:

@@ -79,7 +79,7 @@ class Driver(Protocol):
 
     @property
     def name(self) -> str:
-        """As in ResourceSlices."""
+        """The driver's name, as in ResourceSlices."""
         ...
 
     async def prepare(self, claim: AllocatedClaim) -> Sequence[PreparedDevice]:

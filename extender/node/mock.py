@@ -31,7 +31,7 @@ class MockDriver:
 
     @property
     def name(self) -> str:
-        """As in the ResourceSlices."""
+        """The driver's name, as in the ResourceSlices."""
         return self.cdi.driver
 
     async def prepare(self, claim: AllocatedClaim) -> Sequence[PreparedDevice]:

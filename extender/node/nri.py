@@ -89,7 +89,7 @@ class Pinner(Protocol):
         ...
 
     def created(self, container: RuntimeContainer) -> None:
-        """It has been made, and can be updated."""
+        """Note that a container has been made, and can be updated."""
         ...
 
     def stopped(self, uid: str) -> None:

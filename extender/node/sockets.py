@@ -153,7 +153,7 @@ class Registration:
 
     @property
     def methods(self) -> Methods:
-        """Of the service `REGISTRATION`."""
+        """The methods of the service `REGISTRATION`."""
         return {
             "GetInfo": ("InfoRequest", self._info),
             "NotifyRegistrationStatus": ("RegistrationStatus", self._notified),

@@ -78,7 +78,7 @@ class ResourceSet:
         return frozenset(cpu for name, cpu in self.cpus.items() if name in cdi) - self.idle
 
     def offered(self, cdi: Collection[str], container: str) -> frozenset[int]:
-        """Those of them that no other container has for itself. ``container``: the id of the container."""
+        """The CPUs that no other container has for itself. ``container``: the id of the container."""
         others = (each.cpus for uid, each in self.portions.items() if each.exclusive and uid != container)
         return self.asked(cdi).difference(*others)
 

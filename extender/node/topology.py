@@ -64,7 +64,7 @@ class Topology:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Of all CPUs."""
+        """The numbers of all CPUs."""
         return frozenset(each.number for each in self.cpus)
 
     @property
@@ -105,7 +105,7 @@ def _cpu(folder: Path, number: int, numa_node: int, core_type: str) -> Cpu:
 
 
 def _numa_nodes(folder: Path) -> Iterator[tuple[int, tuple[frozenset[int], int]]]:
-    """Of each NUMA node, the CPUs and the memory in bytes."""
+    """The CPUs of each NUMA node, and its memory in bytes."""
     for path in sorted(folder.glob("node*")):
         if match := _NODE.fullmatch(path.name):
             total = _TOTAL.search((path / "meminfo").read_text())

@@ -9,7 +9,7 @@ from extender.cluster.snapshot import Snapshot
 
 
 def free_devices(snapshot: Snapshot, node: str, features: Features) -> float:
-    """How many devices pods may still get on a node, at most; infinite if some can be shared."""
+    """The most devices that pods may still get on a node; infinite if some can be shared."""
     views = snapshot.inventory.for_node(snapshot.nodes[node].node, features)
     if any(each.device.allow_multiple_allocations for view in views for each in view.candidates):
         return math.inf
@@ -19,7 +19,7 @@ def free_devices(snapshot: Snapshot, node: str, features: Features) -> float:
 
 
 def stranded_devices(snapshot: Snapshot, node: str, features: Features) -> int:
-    """How many of a node's own devices nothing is taken from. What can be had in parts counts once, by its counters."""
+    """The number of a node's own devices of which nothing is taken. Partitions count once, by their counters."""
     stranded = 0
     for pool in snapshot.inventory.local.get(node, ()):
         view = snapshot.inventory.pools[pool].at(snapshot.nodes[node].node, features)
@@ -36,12 +36,12 @@ def stranded_devices(snapshot: Snapshot, node: str, features: Features) -> int:
 
 
 def least_devices(spec: ClaimSpec) -> int:
-    """How many devices a claim can't do without. Those that it gets for admin access may be in use."""
+    """The number of devices that a claim can't do without. Those that it gets for admin access may be in use."""
     return sum(min((_least(each) for each in request.alternatives), default=0) for request in required(spec).requests)
 
 
 def typical_devices(spec: ClaimSpec) -> int:
-    """How many devices a claim asks for, about."""
+    """The number of devices that a claim asks for, about."""
     return sum(request.alternatives[0].count for request in spec.requests if request.alternatives)
 
 

@@ -179,7 +179,7 @@ def not_modeled(pods: Iterable[Pod], snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def not_modeled_on_new_nodes(pods: Iterable[Pod], snapshot: Snapshot) -> tuple[str, ...]:
-    """As `not_modeled`, where what a new node has for pods is known; each condition with its pods."""
+    """Like `not_modeled`, where what a new node has for pods is known; each condition with its pods."""
     found = _unmodeled(pods)
     left = sorted(found.keys() - {REQUESTS}) if snapshot.placed is None else sorted(found.keys() & {VOLUMES})
     return tuple(_with_users(what, found[what]) for what in left)

@@ -271,7 +271,7 @@ class Planner:
         return self._turns(queue, fork, names, lambda _pod, _node, after: after)
 
     def long_turns(self, queue: Iterable[Queued], fork: Snapshot, names: Sequence[str]) -> Turns:
-        """As `turns`, for many pods: after each turn, only what the pod has taken is judged again.
+        """Like `turns`, for many pods: after each turn, only what the pod has taken is judged again.
 
         What the planner remembers does not help here, so the turns have a memory of their own. The versions of the
         forks count the turns.
@@ -308,7 +308,7 @@ class Planner:
         names: Sequence[str],
         followed: Callable[[Pod, str, Snapshot], Snapshot],
     ) -> Turns:
-        """As `turns`. ``followed`` gets each pod, its node and the fork then, and returns the fork to go on with."""
+        """Like `turns`. ``followed`` gets each pod, its node and the fork then, and returns the fork to go on with."""
         choice = FirstNode(fork, names)
         nodes: dict[str, str] = {}
         refusals: dict[Hashable, FilterResult] = {}

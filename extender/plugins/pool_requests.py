@@ -84,7 +84,7 @@ def partition_summary(contents: PoolContents) -> list[RawObject]:
 
 
 def shareable_summary(contents: PoolContents) -> RawObject | None:
-    """How many devices that several claims may share are in use, and what is left of them; None if there are none.
+    """The number of shareable devices that are in use, and what is left of them; None if there are none.
 
     Raises:
         ViewError: there are too many capacities.

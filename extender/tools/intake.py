@@ -28,7 +28,7 @@ class CycleTurns:
         """By caller; the one whose turn is next comes first."""
 
     def __len__(self) -> int:
-        """How many pieces wait."""
+        """The number of pieces that wait."""
         return sum(map(len, self._waiting.values()))
 
     async def turn(self, caller: str) -> None:

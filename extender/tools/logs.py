@@ -188,7 +188,7 @@ def configure(settings: LogSettings, more: Sequence[structlog.typing.Processor] 
 
 @contextmanager
 def unhindered(settings: LogSettings, more: Sequence[structlog.typing.Processor] = ()) -> Iterator[Callable[[], int]]:
-    """As `configure`, for a service: while the context is open, no code waits for the reader of the log.
+    """Like `configure`, for a service: while the context is open, no code waits for the reader of the log.
 
     Yields:
         a function that returns the number of lines that were dropped because the reader of the log was too slow.

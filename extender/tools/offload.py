@@ -73,7 +73,7 @@ async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 def waited_for(off_loop: Offload) -> Offload:
-    """The same, but a caller that is cancelled ends only after the work; see `to_the_end`."""
+    """The same way to run work, but a caller that is cancelled ends only after the work; see `to_the_end`."""
 
     async def run(work: Callable[[], _T]) -> _T:
         return await to_the_end(off_loop(work))
@@ -142,7 +142,7 @@ class Queue:
         self._is_busy = False
 
     def __len__(self) -> int:
-        """How many threads wait."""
+        """The number of threads that wait."""
         with self._lock:
             return sum(map(len, self._waiting.values()))
 
@@ -225,12 +225,12 @@ class Searches:
 
     @property
     def waiting(self) -> int:
-        """How many long searches wait for their turn."""
+        """The number of long searches that wait for their turn."""
         return len(self._long)
 
     @property
     def waiting_in_background(self) -> int:
-        """How many background works wait for their turn."""
+        """The number of background works that wait for their turn."""
         return len(self._background)
 
     def clock(self) -> float:

@@ -90,7 +90,7 @@ class TablePage:
     note: str = ""
 
     def noting(self, note: str) -> "TablePage":
-        """With one more note."""
+        """The page with one more note."""
         return replace(self, note="; ".join(filter(None, (self.note, note))))
 
     def as_json(self) -> Item:
@@ -191,7 +191,7 @@ def counted(numbers: Mapping[str, object]) -> str:
 
 
 def duration(seconds: int) -> str:
-    """As kubectl shows an age: ``95s``, ``5m12s``, ``3h5m``, ``30h``, ``6d3h``, ``40d``."""
+    """A duration as kubectl shows an age: ``95s``, ``5m12s``, ``3h5m``, ``30h``, ``6d3h``, ``40d``."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if minutes < 2:
         return f"{seconds}s"

@@ -232,7 +232,7 @@ def _of_many(terms: list[Evaluate], *, decisive: bool) -> Evaluate:
 
 
 def _of_two(left: Evaluate, right: Evaluate, *, decisive: bool) -> Evaluate:
-    """As `_of_many`, without a loop."""
+    """Like `_of_many`, without a loop."""
     neutral = not decisive
 
     def evaluate(device: Device) -> Value:

@@ -191,7 +191,7 @@ def _double_part(value: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As Go quotes."""
+    """The text in quotes, as Go writes it."""
     return f'"{"".join(map(_escaped, text))}"'
 
 

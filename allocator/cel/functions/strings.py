@@ -54,7 +54,7 @@ def _last_index_of(text: str, part: str, end: int | None = None) -> int:
 
 
 def _found_last(text: str, part: str) -> int:
-    """As ``rfind``, whose time grows with the product of the lengths; so long texts are searched forward, reversed."""
+    """Like ``rfind``, whose time grows with the product of the lengths: long texts are searched forward, reversed."""
     if len(text) * len(part) <= _SMALL_PRODUCT:
         return text.rfind(part)
     found = text[::-1].find(part[::-1])

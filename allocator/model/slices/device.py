@@ -66,7 +66,7 @@ def anything(_: Fields) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DeviceField:
-    """How a field is read and validated.
+    """A field of a device, with its reader and its rules.
 
     Attributes:
         name: of the attribute of `Device`. Its default stands for a field that is absent.

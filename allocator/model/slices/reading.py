@@ -208,7 +208,7 @@ _UNKNOWN: Final = "", None
 
 
 def _meant(data: object) -> str:
-    """How to write a value that stands without its type."""
+    """The way to write a value that stands without its type."""
     kind = next((kind for of, kind in ((bool, "bool"), (int, "int"), (str, "string")) if isinstance(data, of)), "")
     return f"; write {{{kind}: {shown(data)}}}" if kind else ""
 

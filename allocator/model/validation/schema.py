@@ -71,7 +71,7 @@ def schema_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
 
 
 def _metadata_problems(obj: Mapping[str, object]) -> Sequence[Problem]:
-    """Of a kind that the table does not have, the metadata have the fields of all kinds."""
+    """The problems of the metadata of a kind that the table does not have: they have the fields of all kinds."""
     decoder = _Decoder(_table().types, _OURS)
     decoder.read(obj.get("metadata"), _METADATA, (".metadata",), ())
     return decoder.problems

@@ -48,7 +48,7 @@ class MoveProposal:
 
     @property
     def evictions(self) -> int:
-        """How many of the pods find no other place."""
+        """The number of pods that find no other place."""
         return sum(not move.to for move in self.moves)
 
     @property

@@ -31,7 +31,7 @@ from extender.tools.smallest_set import MOST_SETS
 
 
 def held_devices(pod: Pod, snapshot: Snapshot) -> int:
-    """How many devices, or shares of devices, the claims of a pod hold."""
+    """The number of devices, or of shares of devices, that the claims of a pod hold."""
     claims = (snapshot.claims.get(key) for key in claim_keys(pod))
     held = (each.claim.allocation for each in claims if each is not None)
     return sum(not result.admin_access for each in held if each is not None for result in each.results)
@@ -289,7 +289,7 @@ class _Hunt:
 
 
 def _most_candidates(moves: int) -> int:
-    """Of how many pods all sets of some moves can be compared."""
+    """The number of pods of which all sets of some moves can be compared."""
     fitting = (number for number in range(_MOST_NEAR, moves, -1) if _sets(number, moves) <= MOST_SETS)
     return next(fitting, moves)
 

@@ -123,7 +123,7 @@ class Rejections:
 
     @property
     def count(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return sum(len(group.nodes) for group in self.groups)
 
 

@@ -213,7 +213,7 @@ class Explanations:
         within: str | None = None,
         caller: str = "",
     ) -> Explanation:
-        """As `of_pod`, for a pod that need not exist.
+        """Like `of_pod`, for a pod that need not exist.
 
         Args:
             pod: is explained.

@@ -116,7 +116,7 @@ def _remedies(node: str, cycle: Cycle, checks: SchedulerChecks) -> tuple[str, ..
 
 
 def _advice(ways: Mapping[str, Sequence[str]]) -> str:
-    """How kube-scheduler would take a node that has the devices: the node for which least is to be done."""
+    """Say what would make kube-scheduler take a node that has the devices: the node for which least is to be done."""
     name, remedies = min(((name, way) for name, way in ways.items() if way), key=_length, default=("", ()))
     return f"{'; '.join(remedies)}; then the pod fits on {name}" if remedies else ""
 
@@ -126,7 +126,7 @@ def _length(way: tuple[str, Sequence[str]]) -> int:
 
 
 def why_here(merit: Merit, others: Iterable[Merit], policy: Policy) -> str:
-    """How an allocation compares with the allocations on other nodes."""
+    """A comparison of an allocation with the allocations on other nodes."""
     every = list(others)
     if len(every) == 1:
         return ""

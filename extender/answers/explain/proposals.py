@@ -36,7 +36,7 @@ from extender.planning.planner import TIED, Planner, unbound
 
 
 def made_again(deleted: Iterable[ObjectKey], snapshot: Snapshot) -> tuple[Pod, ...]:
-    """Those of the deleted pods that a controller makes again, in the order of their queue."""
+    """The deleted pods that a controller makes again, in the order of their queue."""
     found = (snapshot.pods.get(key) for key in dict.fromkeys(deleted))
     return tuple(sorted((pod for pod in found if pod is not None and pod.controller is not None), key=_order))
 
@@ -282,7 +282,7 @@ def proposals_on(nodes: Sequence[str], bundles: Bundles, trials: ProposalTrials)
 
 
 def suggested(suggest: Suggest, pod: Pod, trials: ProposalTrials) -> Iterator[Proposal]:
-    """Those of the suggestions that make a pod fit, in their order; no more than are shown."""
+    """The suggestions that make a pod fit, in their order; no more than are shown."""
     number = 0
     try:
         for each in suggest(pod, trials.snapshot, trials.solver):

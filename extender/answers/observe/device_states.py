@@ -80,7 +80,7 @@ class DeviceStates:
         return states_of
 
     def count(self, snapshot: Snapshot) -> Mapping[Label, int]:
-        """How many devices of each kind each driver has in each state."""
+        """The number of devices of each driver, kind and state."""
         nodes = self._lasting(snapshot.nodes)
         parts = (snapshot.inventory.pools, nodes, snapshot.usage.pools, snapshot.taint_rules)
         if all(map(operator.is_, parts, self._counted[0])):

@@ -101,7 +101,7 @@ class ClaimCounts(_Counted[_ClaimLabel]):
     bound = "the state and the source of each claim"
 
     def count(self, snapshot: Snapshot) -> Mapping[_ClaimLabel, int]:
-        """How many claims of each source are in each state."""
+        """The number of claims of each source and state."""
         counts = self.at(snapshot)
         return {label: counts[label] for label in product(ClaimState, ClaimSource)}
 
@@ -139,7 +139,7 @@ class PendingPods(_Counted[PendingReason]):
         self._decision_log = decision_log
 
     def count(self, snapshot: Snapshot) -> Mapping[PendingReason, int]:
-        """How many pods wait for each reason."""
+        """The number of pods that wait, by reason."""
         answered = self._decision_log.changes()
         if answered is None:
             self._known = None  # any reason may be another one
@@ -163,7 +163,7 @@ class PendingPods(_Counted[PendingReason]):
 
 @dataclass(frozen=True, slots=True)
 class KindHealth:
-    """How well one kind of object is known.
+    """The state of what is known of one kind of object.
 
     Attributes:
         kind: its plural.

@@ -72,7 +72,7 @@ class Known:
 
     @property
     def id(self) -> str:
-        """The same at each look."""
+        """An id that is the same at each look."""
         return _id(self.problem)
 
 
@@ -117,7 +117,7 @@ class Problems:
         return self.known
 
     def counts(self) -> Mapping[str, int]:
-        """How many problems the latest look has found, by cause."""
+        """The number of problems that the latest look has found, by cause."""
         counted = Counter(each.problem.cause for each in self.known)
         return {cause: counted[cause] for cause in CAUSES}
 

@@ -27,7 +27,7 @@ class WaitReason(Enum):
 
 
 class Difference(Enum):
-    """How a pod's fate differs from today. The order is that of the answer."""
+    """The difference of a pod's fate from today's. The order is that of the answer."""
 
     LOSES = "loses its place"
     GAINS = "gets a place"
@@ -87,7 +87,7 @@ class PodAnswer:
 
     @property
     def difference(self) -> Difference:
-        """How then differs from today."""
+        """The difference from today."""
         before, after = self.today or Fate(), self.then
         if after is None:
             return Difference.UNKNOWN
@@ -180,7 +180,7 @@ def _lines(answer: WhatIfAnswer) -> Iterator[str]:
 
 
 def summary(answer: WhatIfAnswer) -> str:
-    """How many pods have which fate, in one line."""
+    """The numbers of pods by fate, in one line."""
     counts = Counter(each.difference for each in answer.pods)
     if not counts:
         return "No pod waits for devices, today or then."

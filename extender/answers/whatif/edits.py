@@ -129,7 +129,7 @@ class Edit(ABC):
 
     @property
     def number(self) -> int:
-        """How many pods or nodes the edit is about."""
+        """The number of pods or nodes that the edit is about."""
         return 1
 
     @property

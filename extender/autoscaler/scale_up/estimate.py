@@ -1,4 +1,4 @@
-"""How many nodes to add to each group, so that pending pods get a place; and which group to expand next.
+"""The numbers of nodes to add to groups, so that pending pods get a place; and which group to expand next.
 
 The method is first-fit decreasing, as in the Cluster Autoscaler's own estimator. For each group, the largest pods are
 put onto a new node first; when the node is full, the next one follows. The expander chooses one group. The pods on the
@@ -434,7 +434,7 @@ def expand(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup]
 
 
 def _plan(rule: Expander, estimate: Estimate) -> tuple[tuple[int, int, int], Offer]:
-    """How a rule's plan ranks (pods without a place, nodes, stranded devices), and its first choice."""
+    """The rank of a rule's plan (pods without a place, nodes, stranded devices), and its first choice."""
     chosen: list[Offer] = []
 
     def choose(offered: Sequence[Offer]) -> Offer:

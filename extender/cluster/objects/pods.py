@@ -274,7 +274,7 @@ def is_extended(resource: str) -> bool:
 
 
 def _read_marker(init: Sequence[Fields], main: Sequence[Fields]) -> int | None:
-    """How much of the marker the containers request at their peak, in nano units; None if none names it."""
+    """The amount of the marker that the containers request at their peak, in nano units; None if none names it."""
     needs = []
     for index, fields in enumerate([*init, *main]):
         resources = fields.child("resources")
@@ -452,27 +452,27 @@ class Pod:
 
     @property
     def needs_devices(self) -> bool:
-        """It names claims or requests extended resources."""
+        """Whether the pod names claims or requests extended resources."""
         return bool(self.claims or self.containers)
 
     @property
     def awaits_turn(self) -> bool:
-        """Of all scheduling gates, it has `GATE` alone."""
+        """Whether the pod has `GATE` and no other scheduling gate."""
         return self.gates == (GATE,)
 
     @property
     def foreign_gates(self) -> tuple[str, ...]:
-        """Its scheduling gates without `GATE`: others lift them."""
+        """The pod's scheduling gates without `GATE`: others lift them."""
         return tuple(name for name in self.gates if name != GATE) if self.gates else ()
 
     @property
     def is_pending(self) -> bool:
-        """It still waits for a node."""
+        """Whether the pod still waits for a node."""
         return not (self.node_name or self.deleting or self.is_finished)
 
     @property
     def is_finished(self) -> bool:
-        """It will never run again."""
+        """Whether the pod will never run again."""
         return self.phase in {"Succeeded", "Failed"}
 
     def __str__(self) -> str:

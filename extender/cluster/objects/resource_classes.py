@@ -23,7 +23,7 @@ DOMAIN: Final = "dra-extender.dev"
 
 
 class Operator(Enum):
-    """How a requirement compares a property with its values."""
+    """A comparison of a property with the values of a requirement."""
 
     IN = "In"
     NOT_IN = "NotIn"

@@ -36,7 +36,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class EventRates:
-    """How many Events are written.
+    """The rates at which Events are written.
 
     Attributes:
         series: least time between two writes of one Event; the later write updates its count.

@@ -16,7 +16,7 @@ from extender.kube.resources import LEASES
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """How long a lease lasts.
+    """The times of a lease.
 
     Attributes:
         lasts: seconds. If the lease was not renewed for this time, other replicas may take it.
@@ -139,7 +139,7 @@ class SharedLease:
         return self._clock() >= self._seen[1] + self._lasts(lease)
 
     def _lasts(self, lease: RawObject) -> int:
-        """How long the lease lasts for its holder, which may be a replica of another version."""
+        """The time that the lease lasts for its holder, which may be a replica of another version."""
         told = (lease.get("spec") or {}).get("leaseDurationSeconds")
         return min(told, LONG.lasts) if isinstance(told, int) and told > 0 else self._times.lasts
 

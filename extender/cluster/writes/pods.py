@@ -52,7 +52,7 @@ def pod_of(raw: RawObject) -> Pod:
 
 
 def same_pod(raw: RawObject, key: ObjectKey, uid: str) -> Pod:
-    """As `pod_of`; raises WriteRefusedError if this is another pod of that name."""
+    """Like `pod_of`; raises WriteRefusedError if this is another pod of that name."""
     pod = pod_of(raw)
     if pod.uid != uid:
         raise WriteRefusedError(f"pod {key} was deleted and made again: its uid is {pod.uid}, not {uid}")
@@ -142,7 +142,7 @@ def condition_patch(
 
 
 def marking_patch(pod: RawObject, kind: str, reason: str, message: Printable, at: datetime) -> RawObject:
-    """As `condition_patch`; the message ends with the revision of the pod, so that no two messages are equal."""
+    """Like `condition_patch`; the message ends with the revision of the pod, so that no two messages are equal."""
     version = pod["metadata"]["resourceVersion"]
     return condition_patch(pod, kind, reason, printable(f"{message} as of revision {version}"), at)
 

@@ -115,7 +115,7 @@ async def note_namespaces(api: Api, state: ClusterState) -> None:
 
 
 async def listed_live(origin: Origin, resources: Collection[Resource] = AUDITED) -> Snapshot:
-    """As `listed`, of a live cluster.
+    """Like `listed`, of a live cluster.
 
     Raises:
         ConnectError: there is no usable API server.

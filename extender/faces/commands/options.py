@@ -1,4 +1,4 @@
-"""How commands are declared: their options, groups of options that several commands share, and how help looks."""
+"""Declarations of commands: their options, groups of options that several commands share, and how help looks."""
 
 import inspect
 import sys
@@ -90,7 +90,7 @@ def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class ExplainOutput(StrEnum):
-    """How an explanation is printed."""
+    """A form in which an explanation is printed."""
 
     TEXT = "text"
     JSON = "json"
@@ -98,7 +98,7 @@ class ExplainOutput(StrEnum):
 
 
 class Output(StrEnum):
-    """How results are printed; ``name``: only the names, one a line."""
+    """A form in which results are printed; ``name``: only the names, one a line."""
 
     TABLE = "table"
     JSON = "json"
@@ -107,7 +107,7 @@ class Output(StrEnum):
 
 
 class WideOutput(StrEnum):
-    """How placements and lists are printed; ``wide``: one line a device, and all columns."""
+    """A form in which placements and lists are printed; ``wide``: one line a device, and all columns."""
 
     TABLE = "table"
     WIDE = "wide"

@@ -79,7 +79,7 @@ async def _events(
 def told_by(
     obj: RawObject, events: Iterable[RawObject], *, is_claim: bool, unseen: Sequence[str], now: datetime
 ) -> RawObject:
-    """As `told_in_namespace`, for objects that were read.
+    """Like `told_in_namespace`, for objects that were read.
 
     Args:
         obj: the pod or the claim.

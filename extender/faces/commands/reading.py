@@ -69,7 +69,7 @@ def one_cluster(command: str, paths: Sequence[Path]) -> Loaded:
 
 
 def new_cluster(command: str, paths: Sequence[Path]) -> Loaded:
-    """As `one_cluster`, with the priorities of pods; also ends the command if an API server would refuse an object."""
+    """Like `one_cluster`, with the priorities of pods; ends the command if an API server would refuse an object."""
     loaded = one_cluster(command, paths)
     classes, refused = priority_classes(loaded.documents)
     documents, unprioritized = prioritized(loaded.documents, classes)

@@ -45,7 +45,7 @@ _KINDS = (NODES, SLICES)
 
 
 class TemplateOutput(StrEnum):
-    """How a template is printed; ``settings``: as a file for autoscaler.nodeTemplates."""
+    """A form in which a template is printed; ``settings``: a file for autoscaler.nodeTemplates."""
 
     YAML = "yaml"
     JSON = "json"
@@ -285,7 +285,7 @@ def _common(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _taints(nodes: Sequence[RawObject]) -> list[RawObject]:
-    """Those that all of the nodes have, and that do not tell a node's condition."""
+    """The taints that all of the nodes have, and that do not tell a node's condition."""
     found: Counter[tuple[str, str, str]] = Counter()
     for node in nodes:
         taints = node.get("spec", {}).get("taints") or ()

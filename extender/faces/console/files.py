@@ -40,7 +40,7 @@ class PageFile:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Of each answer: the browser asks again whether the file has changed."""
+        """The headers of each answer: the browser asks again whether the file has changed."""
         return {
             "ETag": self.tag,
             "Cache-Control": "no-cache",

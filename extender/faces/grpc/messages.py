@@ -254,7 +254,7 @@ def decoding(name: str, data: bytes, where: str) -> Steps[Any]:
 
 
 def decoded(name: str, data: bytes, where: str) -> Any:  # noqa: ANN401  # as `messages.new`
-    """As `decoding`, at once."""
+    """Like `decoding`, at once."""
     return at_once(decoding(name, data, where))
 
 

@@ -25,7 +25,7 @@ from extender.tools.table import QueryError
 
 
 class Format(Enum):
-    """How an answer is written."""
+    """A form in which an answer is written."""
 
     TEXT = "text"
     JSON = "json"

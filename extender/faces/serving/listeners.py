@@ -119,7 +119,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def allowed_descriptors() -> int:
-    """How many descriptors this process may have; as many as the verbs need, if the system lets it have them."""
+    """The number of descriptors that this process may have: as many as the verbs need, if the system allows that."""
     needed, (soft, hard) = VERBS.connections + OTHER_DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return needed

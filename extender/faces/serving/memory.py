@@ -73,7 +73,7 @@ _MOST_LOOKS_AT_START: Final = 600
 
 
 async def undisturbed_start(is_ready: Callable[[], bool]) -> None:
-    """Until the first lists are there, nothing is collected; for a minute at most.
+    """Collect no garbage until the first lists are there; for a minute at most.
 
     Lists make a million objects, and no cycles. To examine each of them three times takes a fifth of the start.
     """

@@ -96,7 +96,7 @@ class Placement:
 
     @property
     def lacks_devices(self) -> bool:
-        """It stays pending only because no node has free devices for it."""
+        """Whether the pod stays pending only because no node has free devices for it."""
         return self.waits_for is PendingReason.DEVICES
 
     def as_json(self) -> dict[str, object]:

@@ -250,7 +250,7 @@ class Binder:
         return pod
 
     async def _again(self, old: Pod, new: Pod, plan: BindPlan, made: list[Reservation], until: float) -> Pod:
-        """The same once the pod was changed by others: whether it still has its claims, the API server says."""
+        """Do the same after others have changed the pod: the API server says whether it still has its claims."""
         check_not_fenced(old, new)
         revision = 0
         for each in made:

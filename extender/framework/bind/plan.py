@@ -56,7 +56,7 @@ NOTHING_OF_OURS: Final = AllocationResult()
 
 @dataclass(frozen=True, slots=True)
 class BindTimes:
-    """How long binds may take, and how long their searches take.
+    """The times that binds may take, and that their searches take.
 
     Attributes:
         deadline: seconds of a call, less than the scheduler's timeout.

@@ -268,7 +268,7 @@ class Inquiry:
         return found
 
     def weighed(self, name: str, weigher: Weigher) -> Verdict:
-        """As `known_of`, with the loss on the node.
+        """Like `known_of`, with the loss on the node.
 
         `UNDECIDED` also if too many losses are new, or if one takes long to find.
         """

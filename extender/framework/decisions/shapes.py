@@ -231,7 +231,7 @@ class Weigher:
         return self._compared(verdict, merit, left, before, after)
 
     def known(self, verdict: Verdict, left: int | None) -> Verdict | None:
-        """As `of`, if all that it needs is remembered: that takes a few microseconds at most."""
+        """Like `of`, if all that it needs is remembered: that takes a few microseconds at most."""
         merit = verdict.merit
         if merit is None:
             return verdict

@@ -63,7 +63,7 @@ class Verdicts(Sequence[Verdict]):
         return [place for place, code in enumerate(self.codes) if code == number]
 
     def with_verdicts(self, places: Sequence[int], verdicts: Sequence[Verdict]) -> "Verdicts":
-        """With other verdicts on the nodes at some positions."""
+        """The verdicts with others on the nodes at some positions."""
         if len(places) == len(self.codes):
             return Verdicts.of(verdicts)
         kinds, codes = tuple(dict.fromkeys((*self.kinds, *verdicts))), list(self.codes)

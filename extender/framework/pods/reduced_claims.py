@@ -72,7 +72,7 @@ def left_out(claim: Claim, result: AllocationResult) -> Iterator[str]:
 
 
 def level(labels: Sequence[str]) -> tuple[int, int]:
-    """How much is left out, to be compared: fewer optional requests count first, then preferred alternatives."""
+    """The measure of what is left out: fewer optional requests count first, then preferred alternatives."""
     alternatives = sum(label.count("/") > 1 for label in labels)
     return len(labels) - alternatives, alternatives
 

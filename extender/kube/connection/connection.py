@@ -223,7 +223,7 @@ class SentOnce(aiohttp.BytesPayload):
 
     @property
     def consumed(self) -> bool:
-        """It can't be had again."""
+        """Whether the body is used up: it can't be had again."""
         return True
 
 

@@ -30,7 +30,7 @@ _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """How to reach an API server, and who we are there, as it was read last.
+    """The address of an API server, and who we are there, as it was read last.
 
     Attributes:
         url: of the API server, without a slash at the end.
@@ -109,7 +109,7 @@ class Credentials:
 
     @property
     def url(self) -> str:
-        """Of the API server, without a slash at the end."""
+        """The address of the API server, without a slash at the end."""
         return self._configuration.url
 
     @property

@@ -63,7 +63,7 @@ class CciMetrics:
         self._errors.labels(driver or BUILT_IN).inc()
 
     def available(self, cpus: int) -> None:
-        """How many CPUs no claim has now."""
+        """The number of CPUs that no claim has now."""
         self._available.set(cpus)
 
     def drivers(self, names: Collection[str], needed: Collection[str]) -> None:

@@ -69,7 +69,7 @@ class Ask:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Of the CPUs that are available."""
+        """The numbers of the CPUs that are available."""
         return frozenset(each.number for each in self.available)
 
 

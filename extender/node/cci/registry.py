@@ -49,7 +49,7 @@ class Registry:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the drivers that answered the last time."""
+        """The names of the drivers that answered the last time."""
         return frozenset(self._drivers)
 
     def endpoint(self, name: str) -> Path:

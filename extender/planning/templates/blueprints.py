@@ -54,7 +54,7 @@ class Blueprint:
             )
 
     def hardware(self) -> dict[str, int]:
-        """How much there is: by driver how many devices, by qualified name the capacities (units of 10**-9).
+        """The hardware: the number of devices by driver, and capacities by qualified name (units of 10**-9).
 
         What can be had in parts counts once, by its counters.
         """

@@ -103,7 +103,7 @@ class Gang:
 
     @property
     def priority(self) -> int:
-        """That of its PodGroup, or else that of its most important member."""
+        """The priority of its PodGroup, or else of its most important member."""
         group = self._snapshot.objects(PodGroup).get(ObjectKey(self.key.namespace, self.key.name))
         of_group = group.priority if self.key.is_pod_group and group is not None else None
         return self.members[0].priority if of_group is None else of_group
@@ -203,12 +203,12 @@ def awaits_devices(reason: Reason) -> bool:
 
 
 def _size_of_group(group: PodGroup, key: GangKey, snapshot: Snapshot) -> int:
-    """How many pods of a PodGroup get devices together: those without devices count for its ``minCount``, too."""
+    """The number of pods of a PodGroup that get devices together: ``minCount`` counts those without devices, too."""
     return group.size - len(snapshot.gangs.companions.get(key, ()))
 
 
 def _stages(key: GangKey, snapshot: Snapshot) -> dict[Stage, int]:
-    """How many members of a gang have come how far. Looks at no member."""
+    """The number of members of a gang by stage. Looks at no member."""
     numbers = dict.fromkeys(Stage, 0)
     for part, number in snapshot.gangs.numbers.get(key, Map()).items():
         numbers[part.stage] += number

@@ -45,5 +45,5 @@ class GangMetrics:
         self._given_back.inc()
 
     def in_part(self, number: int) -> None:
-        """So many gangs run in part."""
+        """Note how many gangs run in part."""
         self._in_part.set(number)

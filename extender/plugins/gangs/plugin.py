@@ -56,7 +56,7 @@ class GangPlugin(Plugin):
     def explain(
         self, refusal: Refusal, pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver
     ) -> Refusal | None:
-        """How many pods of the gang would get devices; None if there are devices for the gang."""
+        """A refusal with the number of pods that would get devices; None if there are devices for the gang."""
         gang, why = _gang_of(pod, snapshot), str(refusal)
         if gang is None or gang.problem or len(gang.members) < gang.size:
             return refusal
@@ -94,7 +94,7 @@ _ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "sev
 
 
 def _lack(found: Shortfall, gang: Gang) -> str:
-    """How far a plan has come, up to the reason."""
+    """A sentence that says how far a plan has come, up to the reason."""
     if not (found.is_final or found.placed):
         return "the search ended before it was known how many of them get devices"
     placed = len(gang.bound) + len(gang.kept) + found.placed

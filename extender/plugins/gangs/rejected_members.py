@@ -87,7 +87,7 @@ class RejectedMembers:
             known.is_answered = False
 
     def unanswered(self, pods: Iterable[Pod]) -> Iterator[tuple[Pod, RejectedMember]]:
-        """Those of the pods for which nothing was done since they were rejected. From now on, they are answered."""
+        """The pods for which nothing was done since they were rejected. From now on, they are answered."""
         for pod in pods:
             known = self._member_by_uid(pod.uid)
             if known is not None and not known.is_answered:

@@ -62,7 +62,7 @@ class Options:
 
 
 def options_of(pod: Pod, names: Sequence[str], fork: Snapshot, planner: Planner) -> Options:
-    """Those of some nodes that take a pod.
+    """The nodes among these that take a pod.
 
     Raises:
         TimeoutError: the planner's time is up.

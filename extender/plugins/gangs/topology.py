@@ -26,7 +26,7 @@ class Domain:
     devices: frozenset[DeviceId] | None = None
 
     def among(self, names: Sequence[str]) -> Sequence[str]:
-        """Those of some nodes that are in the domain."""
+        """The nodes among these that are in the domain."""
         nodes = self.nodes
         return names if nodes is None else [name for name in names if name in nodes]
 

@@ -146,7 +146,7 @@ class KnownController:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How controllers are reached.
+    """The ways to reach controllers.
 
     Attributes:
         budget: for the memory of answers by HTTP.

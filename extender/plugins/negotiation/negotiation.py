@@ -92,7 +92,7 @@ class _Inquiry:
 
     @property
     def uids(self) -> frozenset[str]:
-        """Of the claims."""
+        """The uids of the claims."""
         return frozenset(each.uid for each in self.claims)
 
 
@@ -247,7 +247,7 @@ class Negotiation(WaitingPlugin):
         return self._writes_claims(controller)
 
     def _pace(self, known: KnownController) -> float:
-        """How long an answer of a controller about nodes takes, as far as is known; in seconds."""
+        """The seconds that an answer of a controller about nodes takes, as far as is known."""
         now = self._clock()
         return max((known.answer_seconds, *(now - each.began for each in self._questions.get(known.name, ()))))
 

@@ -31,7 +31,7 @@ class Suitable(Protocol):
     """Finds out which nodes suit a pod apart from the controllers of contexts."""
 
     async def __call__(self, pod: PodName, names: Collection[str]) -> Collection[str]:
-        """These nodes, of some; all of them if none suits, or if it is not known."""
+        """The nodes that suit a pod; all of them if none suits, or if it is not known."""
         ...
 
 
@@ -155,7 +155,7 @@ class Contexts:
 
 
 def _first(names: Collection[str], wanted: Collection[str]) -> Sequence[str]:
-    """As many nodes as one list has: those that are wanted first, then by name."""
+    """The nodes of one list: those that are wanted first, then by name."""
     return sorted(names, key=lambda name: (name not in wanted, name))[:MOST_NODES]
 
 

@@ -125,7 +125,7 @@ class ControllerWaits(BackgroundTask):
             self._judge_anew(pod)
 
     def _names(self, pod: Pod, names: Collection[str]) -> Sequence[str]:
-        """These nodes, and those of the cluster's that the pod is remembered with."""
+        """The given nodes, and those of the cluster with which the pod is remembered."""
         last, there = self._waiting.get(pod.uid), self._state.snapshot.nodes
         before = () if last is None else (each for each in last.names if each in there)
         return tuple(dict.fromkeys((*names, *before)))

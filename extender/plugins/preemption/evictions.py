@@ -32,7 +32,7 @@ _LOWEST: Final = 2**31
 
 
 def is_evictable(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
-    """Of lower priority, bound, still running, and holding devices."""
+    """Whether a pod is of lower priority, bound, still running, and holds devices."""
     if other.priority >= pod.priority or not other.node_name or other.deleting or other.is_finished:
         return False
     held = (snapshot.claims.get(key) for key in claim_keys(other))
@@ -48,7 +48,7 @@ def awaits_devices(other: Pod, snapshot: Snapshot) -> bool:
 
 
 def is_evictable_unbound(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
-    """As `is_evictable`, or of lower priority and waiting for its devices: these are taken from it, and it lives."""
+    """Like `is_evictable`, or of lower priority and waiting for its devices: these are taken from it, and it lives."""
     is_waiting = other.priority < pod.priority and awaits_devices(other, snapshot)
     return is_waiting or is_evictable(other, pod, snapshot)
 
@@ -197,7 +197,7 @@ class Evictions:
         return is_enough
 
     def _remembering(self, kinds: Sequence[Hashable], solver: Solver) -> Callable[[Members], bool]:
-        """As `_asking`, once for all sets with as many candidates of each kind."""
+        """Like `_asking`, once for all sets with as many candidates of each kind."""
         is_enough, known = self._asking(solver), dict[Hashable, bool]()
 
         def remembered(members: Members) -> bool:
@@ -225,7 +225,7 @@ class Evictions:
         return _holder_kinds([each.pod for each in self.candidates], self.node.node, self.snapshot, views, reads)
 
     def rank(self, members: Members) -> tuple[Any, ...]:
-        """As kube-scheduler ranks nodes (``pickOneNodeForPreemption``): the lowest rank is the best.
+        """The rank of a node as kube-scheduler has it (``pickOneNodeForPreemption``): the lowest one is the best.
 
         Only pods with a node count. After the budgets, only those count that do not give back borrowed devices. All of
         them count where these are equal.
@@ -238,7 +238,7 @@ class Evictions:
         return violations(chosen, self.allowed), harm if len(entitled) == len(pods) else _harm(entitled), harm
 
     def _order(self, members: Members) -> tuple[Any, ...]:
-        """As `rank`, but different sets never have the same rank."""
+        """Like `rank`, but different sets never have the same rank."""
         return *self.rank(members), members
 
 
@@ -270,7 +270,7 @@ class _Latest:
 
 
 def violations(evicted: Iterable[EvictionCandidate], allowed: Mapping[ObjectKey, int]) -> int:
-    """How many pods can't be evicted within their budgets, one after the other, as kube-scheduler counts them.
+    """The number of pods that can't be evicted within their budgets, as kube-scheduler counts them one after the other.
 
     Args:
         evicted: the pods; their order makes no difference.

@@ -31,7 +31,7 @@ class Loan(NamedTuple):
     nano: int
 
     def taken(self, claim: str) -> int:
-        """How much of it the claim with this uid takes, in units of 10**-9."""
+        """The part of the loan that the claim with this uid takes, in units of 10**-9."""
         part = self.total.parts.get(claim)
         return part.amounts[self.counts].nano if part is not None and self.counts in part.amounts else 0
 
@@ -59,7 +59,7 @@ class Loans:
         return cls({namespace: loans for namespace, loans in found.items() if loans})
 
     def shares(self, namespace: str, claim: str) -> tuple[int, ...]:
-        """How much a claim takes of each loan of its namespace; empty if the namespace has none."""
+        """The part that a claim takes of each loan of its namespace; empty if the namespace has none."""
         return tuple(loan.taken(claim) for loan in self.of_namespace.get(namespace, ()))
 
     def given_back(self, namespace: str, claims: Sequence[str]) -> frozenset[str]:
@@ -105,7 +105,7 @@ class Borrowers(VictimOrder):
         return namespace in self.loans.of_namespace
 
     def entitled(self, pods: Iterable[Pod]) -> Sequence[Pod]:
-        """As `VictimOrder.entitled`.
+        """Like `VictimOrder.entitled`.
 
         If pods of one namespace take equally much, the pods of the lowest priority are borrowers first, then the
         youngest pods.

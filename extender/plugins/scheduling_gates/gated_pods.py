@@ -18,7 +18,7 @@ _AGAIN_SECONDS: Final = 1.0
 """The shortest time between two questions about a kind that no node took."""
 
 Order: TypeAlias = tuple[int, str, str]
-"""As `Pod.order`."""
+"""Like `Pod.order`."""
 
 
 @dataclass(slots=True)

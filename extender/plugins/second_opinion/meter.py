@@ -1,4 +1,4 @@
-"""How much the second engine may do for one selector: any user can write one, and cel-python has no limits."""
+"""Limits of the second engine for one selector: any user can write one, and cel-python has no limits."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -56,7 +56,7 @@ class Meter:
 
 
 def weight(value: Any) -> int:  # noqa: ANN401 - a value of cel-python
-    """How many elements a value has, with those of its elements.
+    """The number of elements of a value, with those of its elements.
 
     Raises:
         Unchecked: more than the most.

@@ -72,7 +72,7 @@ class DecodingTurns:
         """In the order of arrival."""
 
     def __len__(self) -> int:
-        """How many pieces wait."""
+        """The number of pieces that wait."""
         return len(self._waiting)
 
     @asynccontextmanager

@@ -162,5 +162,5 @@ class ReportingMemory(FairMemory[T]):
         return found
 
     def missed(self) -> frozenset[str]:
-        """As `look_again`, once there is room for one of these namespaces; until then, none."""
+        """Like `look_again`, once there is room for one of these namespaces; until then, none."""
         return self.look_again() if any(map(self.has_room, self._forgotten)) else frozenset()

@@ -60,7 +60,7 @@ class Places:
 
     @property
     def waiting(self) -> int:
-        """How many works wait for a place."""
+        """The number of works that wait for a place."""
         return len(self._waiting)
 
     async def take(self, caller: str) -> "Place":

@@ -76,7 +76,7 @@ def constraints(claim: ClaimObject, snapshot: Snapshot) -> list[JSON]:
 
 
 def constraints_text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """As a table shows them: ``matchAttribute gpu.example.com/numa (0)``; what the devices share is in brackets."""
+    """Constraints as a table shows them, with what the devices share: ``matchAttribute gpu.example.com/numa (0)``."""
     texts = (f"{row['kind']} {row['attribute']}{_shown(row['shared'])}" for row in rows)
     return ", ".join(texts) or "-"
 

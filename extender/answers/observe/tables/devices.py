@@ -117,7 +117,7 @@ def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL
 
 
 def device_numbers(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL) -> TableView:
-    """How many devices of each driver are in each state, partitions apart. Only free devices have a row without any."""
+    """The number of devices by driver and state, partitions apart. Only free devices have a row without any."""
 
     def rows() -> Iterator[Row]:
         numbers: dict[str, Counter[tuple[DeviceKind, DeviceState]]] = {}

@@ -68,13 +68,13 @@ class SchedulerCall:
         return self._is_simulated
 
     async def filter(self, args: wire.FilterArgs) -> FilterResult:
-        """As `Service.filter`. Nodes that do not exist have what their templates bring."""
+        """Like `Service.filter`. Nodes that do not exist have what their templates bring."""
         if self.is_simulated(args):
             return await filter_simulated(InSession(self.autoscaler), simulated(args))
         return await self.service.filter(args)
 
     async def prioritize(self, args: wire.FilterArgs) -> Sequence[int]:
-        """As `Service.prioritize`. Nodes that do not exist have what their templates bring."""
+        """Like `Service.prioritize`. Nodes that do not exist have what their templates bring."""
         if self.is_simulated(args):
             return await prioritize_simulated(InSession(self.autoscaler), simulated(args))
         return await self.service.prioritize(args)

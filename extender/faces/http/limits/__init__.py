@@ -1,1 +1,1 @@
-"""How much callers may send, and how fast."""
+"""Limits on what callers may send, and how fast."""

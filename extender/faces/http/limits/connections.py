@@ -336,7 +336,7 @@ class BoundedProtocol(OnePacketProtocol):
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        """As uvicorn's, with two differences: bytes of an incomplete line count, and nothing that is sent is logged."""
+        """Like uvicorn's, but bytes of an incomplete line count, and nothing that is sent is logged."""
         self._incomplete += len(data)
         self._chunks = 0
         try:
@@ -402,7 +402,7 @@ class BoundedProtocol(OnePacketProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, without its timer. The connection is idle unless the request's body is still being received."""
+        """Like uvicorn's, without its timer. The connection is idle unless the request's body still comes."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return

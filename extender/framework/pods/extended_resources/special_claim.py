@@ -179,7 +179,7 @@ def class_serving(resource: str, snapshot: Snapshot) -> str | None:
 
 
 def groups_of(classes: Iterable[str], snapshot: Snapshot) -> Mapping[str, GroupResource]:
-    """Those of some device classes that stand for several others."""
+    """The device classes among these that stand for several others."""
     found = {name: known.group for name in classes if (known := snapshot.classes.get(name)) is not None}
     return {name: group for name, group in found.items() if group is not None}
 
