@@ -77,6 +77,7 @@ class Survey:
         self._snapshot = snapshot
         self._known: dict[Hashable, PoolView] = {}
         self._signatures: dict[Hashable, int] = {}
+        self._values: dict[tuple[str, str], str] = {}
         for node in nodes:
             pause()
             pools = snapshot.inventory.for_node(node.node, solver.features)
@@ -112,7 +113,15 @@ class Survey:
         ]
 
     def values(self, condition: str, node: str) -> str:
-        """What the devices of a node have, if a condition reads one thing: ``profile on a: 1g.5gb, 2g.10gb``."""
+        """What the devices of a node have, if a condition reads one thing: ``profile on a: 1g.5gb, 2g.10gb``.
+
+        Each device of the node asks for it, so it is worked out once.
+        """
+        if (condition, node) not in self._values:
+            self._values[condition, node] = self._read_values(condition, node)
+        return self._values[condition, node]
+
+    def _read_values(self, condition: str, node: str) -> str:
         reads = self.inspector.reads(condition)
         read = [values_read(reads, c.device) for view in self.views[node] for c in view.pool.candidates]
         pairs = Counter(pair for values in read for pair in values if len(values) == 1 and pair[1] != ABSENT)

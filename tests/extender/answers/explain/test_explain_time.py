@@ -1,5 +1,6 @@
 """An explanation has a time of its own, and then says what is known."""
 
+import sys
 from dataclasses import replace
 from itertools import count
 from typing import cast
@@ -70,6 +71,36 @@ def test_a_selector_that_takes_long_ends_with_the_time(until: int) -> None:
     found = explainer.explain(snapshot.pods[ObjectKey("ns", "p")])
     assert found.notes == ("there was not enough time to check every device and to try out changes",)
     assert clock() < until + 10
+
+
+def many_devices(number: int) -> tuple[Object, ...]:
+    """A pod that no device suits, and a node with so many devices, of which each has another value."""
+    slice_of_a = local_slice("a", number)
+    for each, device in enumerate(slice_of_a["spec"]["devices"]):
+        device["attributes"] = {"n": {"int": each}}
+    asked = claim("c", request(selectors=("device.driver == 'nobody.example.com'",)))
+    return device_class(), node("a"), slice_of_a, asked, pod("p", "c")
+
+
+def calls_for(number: int) -> int:
+    """How many functions an explanation of a pod beside so many devices calls."""
+    snapshot, calls = snapshot_of(*many_devices(number)), 0
+
+    def count_call(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count_call)
+    try:
+        Explainer(snapshot, Decider(solver(), None), lambda: None).explain(snapshot.pods[ObjectKey("ns", "p")])
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_work_of_an_explanation_grows_no_faster_than_the_number_of_devices() -> None:
+    calls_for(16)  # what is read once
+    assert calls_for(128) < 2.5 * calls_for(64)
 
 
 def test_with_time_there_is_an_answer() -> None:
