@@ -198,10 +198,11 @@ def make_extender(
     disagreements = Disagreements()
     finds = partial(_finds, asked, disagreements, settings, around)
     overview = make_overview(api, state, decider, settings, finds, around=around, off_loop=off_loop)
-    explanations = Explanations(overview, negotiation, settings.scheduling, suggestions(around.catalog, settings))
+    suggest = suggestions(around.catalog, settings)
+    explanations = Explanations(overview, negotiation, settings.scheduling, suggest, handle.in_background)
     for tasks in _tasks(negotiated, explanations, disagreements):
         handle.background.tasks.extend(tasks(handle))
-    handle.background.tasks.extend(overview.keepers(tell, asked))
+    handle.background.tasks.extend(overview.keepers(tell, asked, handle.in_background))
     metrics.registry.register(ClusterMetrics(overview))
     service = Service(handle, metrics, overview.verb_priority, off_loop)
     pinned, immediate = PinnedClaims(binder.claims, off_loop), ImmediateClaims(state, decider, binder, off_loop)

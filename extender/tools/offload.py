@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -27,6 +27,9 @@ SLICE_SECONDS: Final = 0.01
 
 BACKGROUND_SECONDS: Final = 0.001
 """A piece of background work: then it rests (`VerbPriority.rest`)."""
+
+HOLD_SECONDS: Final = 0.25
+"""Who waits for a turn waits so long for one that goes on: the longest rest of background work, and more."""
 
 MOST_THREADS: Final = 128
 """At the same time. Most of them wait for their turn, and a waiting thread costs almost nothing."""
@@ -132,41 +135,69 @@ def namespace_of(work: Callable[[], object]) -> str:
     return work.namespace if isinstance(work, Of) else ""
 
 
-class Queue:
-    """Turns: one at a time, the namespaces one after the other, and in a namespace in the order of arrival."""
+Turn: TypeAlias = threading.Event
+"""Is set when the turn begins."""
 
-    def __init__(self) -> None:
+
+class Queue:
+    """Turns: one at a time, the namespaces one after the other, and in a namespace in the order of arrival.
+
+    A turn ends for the others once it has taken `hold_seconds`: its thread may do work that never looks at the clock.
+
+    Args:
+        hold_seconds: the time.
+    """
+
+    def __init__(self, hold_seconds: float = HOLD_SECONDS) -> None:
+        self._hold_seconds = hold_seconds
         self._lock = threading.Lock()
-        self._waiting: dict[str, deque[threading.Event]] = {}
+        self._waiting: dict[str, deque[Turn]] = {}
         """By namespace; the one whose turn is next comes first. None is empty."""
-        self._is_busy = False
+        self._turn: Turn | None = None
+        """The turn that goes on."""
 
     def __len__(self) -> int:
         """The number of threads that wait."""
         with self._lock:
             return sum(map(len, self._waiting.values()))
 
-    def enter(self, namespace: str = "") -> None:
-        """Wait for a turn."""
+    def enter(self, namespace: str = "") -> Turn:
+        """Wait for a turn, and return it."""
+        turn = Turn()
         with self._lock:
-            if not self._is_busy:
-                self._is_busy = True
-                return
-            turn = threading.Event()
+            before = self._turn
+            if before is None:
+                self._turn = turn
+                return turn
             self._waiting.setdefault(namespace, deque()).append(turn)
-        turn.wait()
+        while not turn.wait(self._hold_seconds):
+            with self._lock:
+                if self._turn is before:
+                    self._begin_next()
+                before = self._turn
+        return turn
 
-    def leave(self) -> None:
-        """End the turn; a thread of the next namespace gets one."""
+    def leave(self, turn: Turn) -> None:
+        """End a turn, unless it has ended for the others already; a thread of the next namespace gets one."""
         with self._lock:
-            namespace = next(iter(self._waiting), None)
-            if namespace is None:
-                self._is_busy = False
-                return
-            turns = self._waiting.pop(namespace)
-            turns.popleft().set()
-            if turns:
-                self._waiting[namespace] = turns
+            if self._turn is turn:
+                self._begin_next()
+
+    def is_to_end(self, turn: Turn) -> bool:
+        """Whether others wait for the end of a turn, or another one goes on instead."""
+        with self._lock:
+            return bool(self._waiting) or self._turn is not turn
+
+    def _begin_next(self) -> None:
+        namespace = next(iter(self._waiting), None)
+        if namespace is None:
+            self._turn = None
+            return
+        turns = self._waiting.pop(namespace)
+        self._turn = turns.popleft()
+        self._turn.set()
+        if turns:
+            self._waiting[namespace] = turns
 
 
 class _Piece(threading.local):
@@ -174,7 +205,7 @@ class _Piece(threading.local):
 
     Attributes:
         until: the end of its time without a turn, or of its turn; infinite if the thread runs no search.
-        is_long: the search has taken long, and has a turn now.
+        turn: the turn that it has; None: it has none.
         is_background: it is background work.
         worked: the processor time of the thread when the piece of background work began.
         rested: seconds for which the search has rested. They do not count as its time.
@@ -182,7 +213,7 @@ class _Piece(threading.local):
     """
 
     until: float = math.inf
-    is_long: bool = False
+    turn: Turn | None = None
     is_background: bool = False
     worked: float = 0.0
     rested: float = 0.0
@@ -194,7 +225,8 @@ class Searches:
 
     A hard search delays other hard searches. It delays neither short ones nor the event loop, which would otherwise
     wait for all computing threads each time it continues. A search takes its turn when it looks at the clock, which it
-    does before each selector, and within a selector that is costly. The turns go round the namespaces (`Of`): however
+    does before each selector, and within a selector that is costly. If it does not look, the others go on beside it
+    after `HOLD_SECONDS`. The turns go round the namespaces (`Of`): however
     many hard searches one of them has, another one waits for one turn of these.
 
     Background work has turns of its own, which are shorter, and rests between them. So all of it together has a share
@@ -242,12 +274,11 @@ class Searches:
             self._end_piece()
             self._begin_piece()
             return self._now() - piece.rested
-        if not piece.is_long:
-            self._long.enter(piece.namespace)
-            piece.is_long = True
-        elif self._long:
-            self._long.leave()
-            self._long.enter(piece.namespace)
+        if piece.turn is None:
+            piece.turn = self._long.enter(piece.namespace)
+        elif self._long.is_to_end(piece.turn):
+            self._long.leave(piece.turn)
+            piece.turn = self._long.enter(piece.namespace)
         now = self._now()
         piece.until = now + SLICE_SECONDS
         return now
@@ -270,9 +301,9 @@ class Searches:
             return work()
         finally:
             piece.until = math.inf
-            if piece.is_long:
-                piece.is_long = False
-                self._long.leave()
+            if piece.turn is not None:
+                self._long.leave(piece.turn)
+                piece.turn = None
 
     def _run_in_background(self, work: Callable[[], _T]) -> _T:
         piece = self._piece
@@ -288,15 +319,18 @@ class Searches:
     def _begin_piece(self) -> None:
         """Wait for a turn of background work, and rest in it."""
         piece, before = self._piece, self._now()
-        self._background.enter(piece.namespace)
+        piece.turn = self._background.enter(piece.namespace)
         self.verbs.rest()
         now = self._now()
         piece.rested += now - before
         piece.until, piece.worked = now + BACKGROUND_SECONDS, self._worked()
 
     def _end_piece(self) -> None:
-        self.verbs.spend(self._worked() - self._piece.worked)
-        self._background.leave()
+        piece = self._piece
+        self.verbs.spend(self._worked() - piece.worked)
+        if piece.turn is not None:
+            self._background.leave(piece.turn)
+            piece.turn = None
 
 
 @contextmanager

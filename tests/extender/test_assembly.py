@@ -2,12 +2,19 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from extender import answers, framework, plugins
+from extender.answers.observe.problems import ProblemsKeeper
+from extender.assembly import Surroundings, make_extender
 from extender.config.settings import ControllerSettings, SchedulingGateSettings, Settings
 from extender.framework.task import BackgroundTask
-from tests.kit.clusters import Cluster
+from extender.kube.api import ObjectKey
+from extender.tools.offload import at_once
+from tests.kit.clusters import Cluster, claim, device_class, local_slice, node, pod, request, solver
+
+T = TypeVar("T")
 
 TURNS = [
     *("Rescan", "BindingTimeout", "OrphanCollector", "Unserved", "LostClaims"),
@@ -40,3 +47,18 @@ def _kinds(of: type[BackgroundTask]) -> Iterator[type[BackgroundTask]]:
     for each in of.__subclasses__():
         below = list(_kinds(each))
         yield from below or [each]
+
+
+async def test_what_nobody_has_asked_for_takes_no_turn_of_a_verb_s_search() -> None:
+    async def for_verbs(work: Callable[[], T]) -> T:
+        raise AssertionError(work)
+
+    slices = local_slice("a"), local_slice("gone")
+    cluster = Cluster.of(device_class(), node("a"), *slices, claim("c", request(count=2)), pod("p", "c"))
+    around = Surroundings(in_background=at_once)
+    extender = make_extender(cluster.api, cluster.state, solver(), Settings(), around=around, off_loop=for_verbs)
+    found = await extender.explanations.cause(cluster.state.snapshot.pods[ObjectKey("ns", "p")])
+    assert found.line
+    (problems,) = (each for each in extender.service.background.tasks if isinstance(each, ProblemsKeeper))
+    await problems.tick()
+    assert extender.overview.problems.known

@@ -1,8 +1,8 @@
 """Explanations over one cluster: a pod or a claim in, an explanation out, or why there is none.
 
-An explanation runs in a thread, one at a time in fair turns of the callers, and pauses while a verb runs. A reader who
-may read one namespace gets it without the names of other namespaces' objects. Who may read all namespaces, and
-everybody on loopback, gets the explanation as it is.
+An explanation runs in a thread, one at a time in fair turns of the callers, and pauses while a verb runs; it takes no
+turn of a verb's search. A reader who may read one namespace gets it without the names of other namespaces' objects. Who
+may read all namespaces, and everybody on loopback, gets the explanation as it is.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.requeue.unserved import Cause
 from extender.tools.fairness.places import CrowdedError, Places
 from extender.tools.faults import RefusedError
-from extender.tools.offload import in_thread
+from extender.tools.offload import Offload, in_thread
 
 ELSEWHERE: Final = "an object of another namespace"
 """Stands for the name of an object that the reader may not read."""
@@ -164,6 +164,7 @@ class Explanations:
         negotiation: asks controllers about claims that they allocate.
         scheduling: the schedulers that call the extender, and whether pods are evicted.
         suggest: finds further changes for pods that fit nowhere.
+        in_background: where the causes are found that no person has asked for.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class Explanations:
         negotiation: Negotiation,
         scheduling: SchedulingSettings,
         suggest: Sequence[Suggest] = (),
+        in_background: Offload = in_thread,
     ) -> None:
         self.overview = overview
         self.verb_priority = overview.verb_priority
@@ -181,6 +183,7 @@ class Explanations:
         self._negotiation = negotiation
         self._scheduling = scheduling
         self._suggest = suggest
+        self._in_background = in_background
         self._explaining = Places(1, 1, time.monotonic)
         self._asking = Places(1, 1, time.monotonic)
 
@@ -253,12 +256,13 @@ class Explanations:
         def explained() -> Cause:
             until = self._decider.solver.clock() + _CAUSE_SECONDS
             brief = self._explainer(snapshot)
-            brief = replace(brief, until=until, seconds=_REMEDY_SECONDS, preempts=False, suggest=())
+            pause = self.overview.give_way
+            brief = replace(brief, pause=pause, until=until, seconds=_REMEDY_SECONDS, preempts=False, suggest=())
             found = _readable(brief.explain(known), known.namespace, snapshot)
             return Cause(found.headline, found.proposals[0].order if found.proposals else "")
 
         with suppress(CrowdedError):
-            return await self._explaining.offload(self.overview.off_loop, _CAUSES)(explained)
+            return await self._explaining.offload(self._in_background, _CAUSES)(explained)
         return Cause()
 
     async def _prioritized(self, pod: Pod, name: str, admission: Admission) -> tuple[Pod, Admission]:

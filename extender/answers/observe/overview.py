@@ -267,21 +267,26 @@ class Overview:
         """The problems of the newest snapshot; to be called in a thread."""
         return self.problems.look(self.state.snapshot, self.verb_priority.turn())
 
-    def keepers(self, tell: Callable[[Pod, Note], None], asked: Asked) -> Sequence[BackgroundTask]:
+    def keepers(
+        self, tell: Callable[[Pod, Note], None], asked: Asked, in_background: Offload
+    ) -> Sequence[BackgroundTask]:
         """The background tasks that keep it up. They wait for no search, so the clock is a plain one.
 
         Args:
             tell: writes an Event on a pod.
             asked: whether a scheduler asks this process.
+            in_background: where problems are looked for.
         """
         return [
             HistoryKeeper(self.state, self.history, self.off_loop),
             StatesKeeper(self.state, self.devices, time.monotonic, self.off_loop),
             SizesKeeper(self.state, self.sizes, self.off_loop),
-            ProblemsKeeper(
-                self.state, self.problems, self.verb_priority.turn, self.off_loop, time.monotonic, tell, asked
-            ),
+            ProblemsKeeper(self.state, self.problems, self.give_way, in_background, time.monotonic, tell, asked),
         ]
+
+    def give_way(self) -> None:
+        """Let verbs go first, and other background work, in work in the background: it does so at the clock."""
+        self.decider.solver.clock()
 
     def kinds(self) -> tuple[KindHealth, ...]:
         """Every kind, by its plural."""

@@ -163,7 +163,7 @@ class ProblemsKeeper(BackgroundTask):
     Args:
         state: the cluster. While it is not known, there is nothing to look at.
         found: remembers them.
-        pauses: makes for each look the function with which it lets verbs go first.
+        pause: lets verbs go first.
         off_loop: where a look is taken.
         clock: seconds, from any point.
         tell: writes an Event on a pod.
@@ -174,7 +174,7 @@ class ProblemsKeeper(BackgroundTask):
         self,
         state: ClusterState,
         found: Problems,
-        pauses: Callable[[], Callable[[], None]],
+        pause: Callable[[], None],
         off_loop: Offload,
         clock: Callable[[], float],
         tell: Callable[[Pod, Note], None],
@@ -182,7 +182,7 @@ class ProblemsKeeper(BackgroundTask):
     ) -> None:
         self._state = state
         self._found = found
-        self._pauses = pauses
+        self._pause = pause
         self._off_loop = off_loop
         self._clock = clock
         self._tell = tell
@@ -195,7 +195,7 @@ class ProblemsKeeper(BackgroundTask):
         if self._state.not_ready or self._clock() < self._next:
             return
         snapshot, started = self._state.snapshot, self._clock()
-        known = await self._off_loop(partial(self._found.look, snapshot, self._pauses()))
+        known = await self._off_loop(partial(self._found.look, snapshot, self._pause))
         ended = self._clock()
         self._next = ended + max(_SECONDS, _SHARE * (ended - started))
         if self._asked.schedulers:

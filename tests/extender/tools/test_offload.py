@@ -294,18 +294,61 @@ async def test_a_background_work_that_fails_gives_its_turn_to_the_next() -> None
     ids=["of one namespace", "one with many, and another", "of several"],
 )
 def test_in_a_queue_namespaces_take_turns_and_in_each_the_first_comes_first(namespaces: str, turns: list[int]) -> None:
-    queue, order = Queue(), list[int]()
-    queue.enter()
+    queue, order = Queue(ENOUGH), list[int]()
+    first = queue.enter()
 
     def wait(number: int) -> None:
-        queue.enter(namespaces[number])
+        turn = queue.enter(namespaces[number])
         order.append(number)
-        queue.leave()
+        queue.leave(turn)
 
     with waiting(queue, wait, 5):
         assert len(queue) == 5
-        queue.leave()
+        queue.leave(first)
     assert order == turns
+
+
+def test_in_a_queue_nobody_waits_for_ever_for_one_who_does_not_end_his_turn() -> None:
+    queue, went, go_on = Queue(0.001), list[int](), threading.Event()
+    stuck = queue.enter()
+
+    def wait(number: int) -> None:
+        turn = queue.enter()
+        went.append(number)
+        assert go_on.wait(ENOUGH)
+        queue.leave(turn)
+
+    with waiting(queue, wait, 1):
+        while not went:
+            go_on.wait(0)
+        assert queue.is_to_end(stuck)
+        queue.leave(stuck)
+        assert len(queue) == 0, "the turn of the other goes on"
+        go_on.set()
+    last = queue.enter()
+    assert not queue.is_to_end(last)
+
+
+async def test_a_search_that_does_not_look_at_the_clock_keeps_no_other_one_waiting_for_long() -> None:
+    searches, begun, blind = Searches(), threading.Event(), threading.Event()
+
+    def look_long(done: Callable[[], bool]) -> str:
+        until = searches.clock() + SHORT_SECONDS + SLICE_SECONDS
+        while searches.clock() < until:
+            pass
+        assert done()
+        return "done"
+
+    def wait() -> bool:
+        begun.set()
+        return blind.wait(ENOUGH)
+
+    stuck = asyncio.create_task(searches.in_thread(lambda: look_long(wait)))
+    assert await asyncio.to_thread(begun.wait, ENOUGH)
+    assert await searches.in_thread(lambda: look_long(lambda: True)) == "done"
+    assert not stuck.done()
+    blind.set()
+    assert await stuck == "done"
 
 
 async def test_long_searches_of_a_namespace_delay_one_of_another_by_one_turn() -> None:
