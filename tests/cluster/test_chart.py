@@ -19,6 +19,9 @@ from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.objects.openapi import problems_of
 
+DEPLOYMENTS = Resource("Deployment", "deployments", "apps", ("v1",), namespaced=True)
+SECRETS = Resource("Secret", "secrets", "", ("v1",), namespaced=True)
+
 # --- what is refused -----------------------------------------------------------------------------------------
 
 TYPOS: dict[str, Values] = {
@@ -40,10 +43,18 @@ TYPOS: dict[str, Values] = {
 
 
 @pytest.mark.parametrize("words", TYPOS)
-def test_a_wrong_value_is_refused_with_its_name(helm: Path, words: str) -> None:
-    status, text, message = helm_says(helm, TYPOS[words])
+async def test_helm_installs_nothing_with_a_wrong_value_and_names_it(
+    client: Client, plane: ControlPlane, helm: Path, namespace: str, words: str
+) -> None:
+    kubeconfig = plane.kubeconfig(ADMIN)
+    values = TYPOS[words]
+    status, text, message = run_helm(
+        helm, "install", "devices", str(CHART), values=values, namespace=namespace, kubeconfig=kubeconfig
+    )
     assert (status, text) == (1, "")
     assert re.search(words, message), message
+    releases = [each["type"] for each in (await client.list(SECRETS, namespace)).items]
+    assert "helm.sh/release.v1" not in releases
 
 
 def test_an_older_kubernetes_is_refused(helm: Path) -> None:
@@ -54,13 +65,12 @@ def test_an_older_kubernetes_is_refused(helm: Path) -> None:
 
 # --- where it is installed -----------------------------------------------------------------------------------
 
-DEPLOYMENTS = Resource("Deployment", "deployments", "apps", ("v1",), namespaced=True)
-
 ALL: Values = {
     "api": {"enabled": True},
     "expander": {"enabled": True, "anonymous": True},
     "node": {"enabled": True},
     "onlyScheduler": {"enabled": True},
+    "schedulingGates": {"enabled": True},
     "monitoring": {"enabled": True},
     "deviceQuotas": True,
     "resourceClasses": True,

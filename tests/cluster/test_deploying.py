@@ -28,12 +28,13 @@ from tests.kit.waiting import wait_for_answer
 
 DEPLOY = ROOT / "deploy"
 BASE = DEPLOY
-WITH_API, WITH_EXPANDER, ONLY_SCHEDULER = (
-    Path(__file__).parent / name for name in ("with_api", "with_expander", "as_only_scheduler")
+WITH_API, WITH_EXPANDER, WITH_GATES, ONLY_SCHEDULER = (
+    Path(__file__).parent / name for name in ("with_api", "with_expander", "with_scheduling_gates", "as_only_scheduler")
 )
 COMPONENTS = {
     "api": (WITH_API, ("ClusterRole", "dra-extender-viewer")),
     "expander": (WITH_EXPANDER, ("Service", "dra-extender-grpc")),
+    "schedulingGates": (WITH_GATES, ("MutatingAdmissionPolicy", "dra-extender-gate")),
     "onlyScheduler": (ONLY_SCHEDULER, ("MutatingAdmissionPolicy", "dra-extender-marker")),
 }
 """A component of kustomize by the chart's name for it, and one of its objects."""
@@ -83,11 +84,14 @@ def rendered(renderer: Path, helm: Path, what: Path) -> list[RawObject]:
     ("what", "kinds"),
     [
         *((each, OF_BASE) for each in (CHART, BASE, WITH_API, WITH_EXPANDER, WITHOUT)),
-        (ONLY_SCHEDULER, OF_BASE | POLICIES),
+        *((each, OF_BASE | POLICIES) for each in (WITH_GATES, ONLY_SCHEDULER)),
         (NODE_PART, OF_NODE_PART),
         (MOCK_DRIVER, OF_NODE_PART - {"DeviceClass"} | {"ConfigMap"}),
     ],
-    ids=["chart", "kustomization", "api", "expander", "without features", "only scheduler", "node part", "mock driver"],
+    ids=[
+        *("chart", "kustomization", "api", "expander", "without features", "gates", "only scheduler"),
+        *("node part", "mock driver"),
+    ],
 )
 @pytest.mark.every_version
 async def test_an_api_server_takes_every_object(

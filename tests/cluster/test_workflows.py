@@ -38,3 +38,13 @@ def test_workflows_run_targets_that_there_are() -> None:
 
 def test_the_token_of_a_workflow_may_only_read_unless_a_job_says_so() -> None:
     assert {str(yaml.safe_load(path.read_text())["permissions"]) for path in WORKFLOWS} == {"{'contents': 'read'}"}
+
+
+def test_the_forge_signs_where_each_file_of_a_release_comes_from_before_it_is_published() -> None:
+    """SHA256SUMS names them all (tests/release)."""
+    job = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text())["jobs"]["files"]
+    steps = [each.get("uses", "").partition("@")[0] or each["run"] for each in job["steps"]]
+    (place,) = (index for index, step in enumerate(steps) if step == "actions/attest-build-provenance")
+    assert job["steps"][place]["with"] == {"subject-checksums": "dist/SHA256SUMS"}
+    assert any(step.startswith("gh release create") for step in steps[place:])
+    assert (job["permissions"]["attestations"], job["permissions"]["id-token"]) == ("write", "write")

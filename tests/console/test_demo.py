@@ -33,6 +33,7 @@ def test_a_newcomer_sees_why_pods_wait_what_was_decided_and_what_is_planned(cons
     waiting, decisions = console(demo, "#/waiting"), console(demo, "#/decisions")
     fleet, autoscaler = console(demo), console(demo, "#/autoscaler")
     expect(autoscaler.one(".group-plan").first).to_contain_text("falcon", timeout=A_MINUTE)
+    expect(autoscaler.one(".session").first).to_contain_text("the demo's autoscaler")
     expect(decisions.one("tbody tr", has_text="bound to").first).to_be_visible()
     expect(fleet.one(".cell .allocated").first).to_be_visible()
     expect(waiting.one(".pod .reason").first).to_contain_text("device", timeout=A_MINUTE)

@@ -4,11 +4,18 @@ import os
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.kit.controlplane.binaries import RELEASES, BinariesError, find_helm, find_renderer
+from tests.kit.controlplane.binaries import (
+    RELEASES,
+    BinariesError,
+    find_helm,
+    find_krew,
+    find_kubectl,
+    find_renderer,
+)
 from tests.release.building import run
 
 NEWEST: Final = RELEASES[max(RELEASES)].version
@@ -44,16 +51,30 @@ def tried(release: Path, folder: Path, source: Path, version: str) -> Iterator[s
     yield f"plugin: {_plugin(release, folder)}"
     try:
         yield from _rendered(release, folder, version)
+        yield f"krew: {_by_krew(release, folder)}"
     except BinariesError as error:
-        yield f"chart and manifests: not tried, because Helm and kustomize cannot be built: {error}"
+        yield f"chart, manifests and krew: not tried, because the programs cannot be built: {error}"
 
 
 def _plugin(release: Path, folder: Path) -> str:
     unpacked = folder / "plugin"
     _unpack(release / "kubectl-dra.tar.gz", unpacked)
-    starter = unpacked / "kubectl-dra"
-    python: Mapping[str, str] = {"KUBECTL_DRA_PYTHON": str(folder / "wheel" / "bin" / "python")}
-    return run(starter, "--version", cwd=folder, environment={**os.environ, **python}).strip()
+    return run(unpacked / "kubectl-dra", "--version", cwd=folder, environment=_with_python(folder)).strip()
+
+
+def _by_krew(release: Path, folder: Path) -> str:
+    """What `kubectl dra --version` prints, after krew has installed the plugin from the archive by the manifest."""
+    home = folder / "krew"
+    environment = _with_python(folder) | {"KREW_ROOT": str(home), "PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
+    archive = f"--archive={release / 'kubectl-dra.tar.gz'}"
+    command = (find_krew(os.environ), "install", f"--manifest={release / 'dra.yaml'}", archive)
+    run(*command, cwd=folder, environment=environment)
+    return run(find_kubectl(os.environ), "dra", "--version", cwd=folder, environment=environment).strip()
+
+
+def _with_python(folder: Path) -> dict[str, str]:
+    """The environment, with the Python that has the wheel as that of the plugin."""
+    return {**os.environ, "KUBECTL_DRA_PYTHON": str(folder / "wheel" / "bin" / "python")}
 
 
 def _rendered(release: Path, folder: Path, version: str) -> Iterator[str]:

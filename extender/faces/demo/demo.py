@@ -25,6 +25,8 @@ MANIFESTS: Final = Path(__file__).with_name("cluster.yaml")
 
 _TIMEOUT_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.1
+_CALLER: Final = "the demo's autoscaler"
+"""Whom the console says sessions to be of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ async def performed(demo: Demo, api: MemoryApi, url: str, tell: Callable[[str], 
 
 
 async def _from_first_to_last_answer(demo: Demo, api: MemoryApi, url: str, tell: Callable[[str], None]) -> None:
-    async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT_SECONDS, trust_env=False) as http:
+    headers = {"User-Agent": _CALLER}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_TIMEOUT_SECONDS, trust_env=False) as http:
         while not await _is_ready(http):  # noqa: ASYNC110 - the service is asked as a readiness probe asks it
             await asyncio.sleep(_LOOK_SECONDS)
         tell(f"Open {url}/ - Waiting shows why pods wait, Decisions what the scheduler was answered, Autoscaler which")

@@ -1,6 +1,6 @@
 """Where etcd and Kubernetes' own components come from: KUBEBUILDER_ASSETS, or built from their Go modules.
 
-So are Helm, kubectl, and kustomize, as far as it renders.
+So are Helm, kubectl, krew, and kustomize, as far as it renders.
 
 KUBERNETES says which minor version is built. The builds of all versions are kept.
 
@@ -56,6 +56,7 @@ _PROGRAM: Final = Path(__file__).parent / "program"
 _EXPANDER_CLIENT: Final = Path(__file__).parents[1] / "expander_client"
 _RENDERER: Final = Path(__file__).parent / "render"
 _KUBECTL: Final = Path(__file__).parent / "kubectl"
+_KREW: Final = Path(__file__).parent / "krew"
 CACHE: Final = Path(__file__).parent / ".bin"
 _BUILD_FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
 _MODULES: Final = "-modfile="
@@ -126,6 +127,15 @@ def find_kubectl(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
         BinariesError: there is no Go, or the build failed.
     """
     return built("kubectl", _KUBECTL, (*_BUILD_FLAGS, "-ldflags", "-s -w"), environ, cache)
+
+
+def find_krew(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
+    """The manager of plugins for kubectl, built now if it has not been yet.
+
+    Raises:
+        BinariesError: there is no Go, or the build failed.
+    """
+    return built("krew", _KREW, _BUILD_FLAGS, environ, cache, package="sigs.k8s.io/krew/cmd/krew")
 
 
 def find_actionlint(environ: Mapping[str, str], cache: Path = CACHE) -> Path:
