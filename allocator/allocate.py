@@ -168,7 +168,7 @@ def _check_pools(task: Task) -> None:
 
 
 def _reasons(task: Task, the_plan: Plan, candidates: Candidates, search: Search) -> tuple[Unserved, ...]:
-    """What spoke against the devices, for the last request that the search reached."""
+    """The reasons against the devices, for the last request that the search reached."""
     slot = the_plan.slots[search.deepest]
     claim = str(the_plan.claims[slot.claim])
     label = slot.alternatives[0].label if len(slot.alternatives) == 1 else slot.request.name

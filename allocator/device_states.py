@@ -41,7 +41,7 @@ _FREE: Final = (DeviceState.FREE, None)
 
 
 class DeviceKind(Enum):
-    """What a device is, for those who count. A free GPU with seven free partitions is one free GPU, not eight."""
+    """The kind of a device, for those who count. A free GPU with seven free partitions is one free GPU, not eight."""
 
     PHYSICAL = "physical"
     """Hardware of its own."""
@@ -159,7 +159,7 @@ class _Judge:
 
 @dataclass(frozen=True, slots=True)
 class Hindrance:
-    """What keeps claims from a device, in words.
+    """A hindrance that keeps claims from a device, in words.
 
     Attributes:
         blockers: the devices in use that are in the way.

@@ -19,7 +19,7 @@ _TOO_LARGE = 2**63
 
 
 def placement_of(origin: Slice, device: Device) -> Placement:
-    """Where a device of a slice can be reached from."""
+    """The nodes from which a device of a slice can be reached."""
     return (device.placement if origin.per_device_placement else origin.placement) or Placement()
 
 

@@ -51,7 +51,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SliceView:
-    """What pools need to know of the devices of a slice. It is the same object as long as the slice is.
+    """The devices of a slice, as far as pools need to know them. It is the same object as long as the slice is.
 
     Attributes:
         candidates: the devices, as listed.
@@ -116,7 +116,7 @@ class PublishedSlice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePool:
-    """What one node sees of a pool.
+    """The part of a pool that one node sees.
 
     Attributes:
         problem: why the pool can't be used (then it has no candidates); empty if it can.

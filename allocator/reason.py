@@ -35,7 +35,7 @@ class Cause:
 
 
 def request_noun(label: str) -> str:
-    """What a request is called in words: ``request gpu``."""
+    """The name of a request in words: ``request gpu``."""
     return f"request {label}"
 
 

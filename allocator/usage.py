@@ -12,7 +12,7 @@ from allocator.model.devices import DeviceId, PoolId
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsage:
-    """What is held of one device.
+    """The use of one device: what is held of it.
 
     Attributes:
         holders: how many allocations hold it exclusively; more than one is a double allocation.
@@ -70,7 +70,7 @@ class Usage:
         shares: Iterable[tuple[DeviceId, str]] = (),
         consumed: Mapping[DeviceId, Mapping[str, int]] | None = None,
     ) -> "Usage":
-        """From what is held exclusively, the shares, and the capacity (units of 10**-9) consumed by shares."""
+        """The usage by what is held exclusively, the shares, and the capacity (units of 10**-9) consumed by shares."""
         usage = cls()
         for device in devices:
             usage = usage._changed(device, holders=1)

@@ -87,7 +87,7 @@ if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and t
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is around a service besides its API server.
+    """The surroundings of a service besides its API server.
 
     Attributes:
         live: follows the API server; None for a cluster in this process.
@@ -172,7 +172,7 @@ def make_extender(
     around: Surroundings = ALONE,
     off_loop: Offload = in_thread,
 ) -> Extender:
-    """What answers about a cluster: API server, known state, what else is around it, and where searches run."""
+    """Make the service of a cluster from its API server, the known state, the surroundings, and where searches run."""
     writer, decider, metrics = Writer(api, state, now=around.now), Decider(solver, state), Metrics(CollectorRegistry())
     reach = Reach(around.budget, around.controllers, around.simulation)
     negotiated = negotiated_claims(writer, decider, settings, reach, metrics.registry, off_loop)
@@ -212,7 +212,7 @@ def make_extender(
 def _tasks(
     negotiated: NegotiatedClaims, explanations: Explanations, disagreements: Disagreements
 ) -> Sequence[Callable[[Handle], Iterable[BackgroundTask]]]:
-    """What makes the background tasks of each feature, in the order of their turns.
+    """The functions that make the background tasks of each feature, in the order of their turns.
 
     A task comes before those that it may help. So the first ones give devices back; then come those that ask
     controllers, that plan gangs and evictions, that wake pods, that lift their gates, and that allocate what no
@@ -243,7 +243,7 @@ def _tasks(
 def _finds(
     asked: Asked, disagreements: Disagreements, settings: Settings, around: Surroundings, states: DeviceStates
 ) -> Sequence[Find]:
-    """What looks for the problems of each feature, in the order in which problems are forgotten for want of room."""
+    """The finders of problems of each feature, in the order in which problems are forgotten for want of room."""
     return (
         problem_finders.unreadable,
         problem_finders.of_pools,
@@ -269,7 +269,7 @@ def _bind_times(settings: Settings) -> BindTimes:
 
 
 def suggestions(catalog: Catalog, settings: Settings) -> Sequence[Suggest]:
-    """What finds further changes for a pod that fits nowhere: moves of other pods, and new nodes of a group."""
+    """The finders of further changes for a pod that fits nowhere: moves of other pods, and new nodes of a group."""
     return SuggestedMoves(settings.scheduling.scheduler_names), SuggestedNodes(catalog)
 
 
@@ -293,7 +293,7 @@ def make_overview(
     around: Surroundings = ALONE,
     off_loop: Offload = in_thread,
 ) -> Overview:
-    """What people and metrics see of a service; ``finds`` makes what looks for problems."""
+    """The overview that people and metrics see of a service; ``finds`` makes the finders of problems."""
     features, schedulers = decider.solver.features, settings.scheduling.scheduler_names
     kept = settings.server.decisions
     decision_log = DecisionLog(

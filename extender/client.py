@@ -91,7 +91,7 @@ class AddedNodes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to add, for each group of the call; and the pods that no group helps, each with the reason."""
+    """A plan: the nodes to add to each group of the call, and the pods that no group helps, each with the reason."""
 
     groups: tuple[AddedNodes, ...]
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -227,7 +227,7 @@ def start(drivers: Iterable[str] | None = None, *, whole_pods: bool = False) -> 
 
 
 class SessionVerbs(ABC):
-    """What a session can be asked."""
+    """The verbs of a session."""
 
     @abstractmethod
     async def call(self, call: Call[_T]) -> _T:

@@ -32,7 +32,7 @@ class Published:
 
     @property
     def placement(self) -> Placement:
-        """Where the device can be reached from."""
+        """The nodes from which the device can be reached."""
         return placement_of(self.slice, self.device)
 
 
@@ -52,7 +52,7 @@ class ClaimAudit:
         self._selectors = selectors
 
     def findings(self, claim: Claim, allocation: AllocationResult) -> Iterator[Finding]:
-        """What is wrong with the allocation of a claim."""
+        """The findings about the allocation of a claim."""
         one_claim = (str(claim),)
         for rule, device, message in self._problems(claim, allocation):
             yield Finding(rule, one_claim, device, message)

@@ -22,7 +22,7 @@ from allocator.model.slices.slice import Slice
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is judged.
+    """The evidence that is judged.
 
     Attributes:
         claims: all claims of the cluster; claims without an allocation are passed over.

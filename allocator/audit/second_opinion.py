@@ -21,7 +21,7 @@ _LONGEST_SELECTOR: Final = 200
 
 
 class Answer(Enum):
-    """What an engine says of a selector and a device."""
+    """The answer of an engine about a selector and a device."""
 
     TRUE = "true"
     FALSE = "false"
@@ -58,7 +58,7 @@ class SecondEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SecondLook:
-    """What came of the second look at one allocated device.
+    """The result of the second look at one allocated device.
 
     Attributes:
         device: of a claim.

@@ -46,7 +46,7 @@ class Cost:
 
 
 def fixed(cost: int) -> Cost:
-    """The same cost for all arguments."""
+    """A cost that is the same for all arguments."""
     return Cost(lambda _arguments, _result: cost, lambda _sizes: cost)
 
 

@@ -43,7 +43,7 @@ _LIBRARIES: Final[tuple[Library, ...]] = (
 
 @dataclass(frozen=True)
 class Environment:
-    """What a set of expressions may use: Kubernetes' device environment, as of 1.37.
+    """The environment of a set of expressions: Kubernetes' device environment, as of 1.37.
 
     Attributes:
         kind: stored expressions may use every feature.

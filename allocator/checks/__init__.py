@@ -1,4 +1,4 @@
-"""What can speak against a device: one module per feature, and one ordered table."""
+"""Checks that can reject a device: one module per feature, and one ordered table."""
 
 from allocator.checks.check import DeviceState as DeviceState
 from allocator.checks.counters import competitors as competitors

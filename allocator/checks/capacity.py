@@ -197,7 +197,7 @@ CAPACITY: Final = Check(
 
 
 class Capacities:
-    """What is consumed of shared devices, by allocated claims and by the current search."""
+    """The consumption of shared devices, by allocated claims and by the current search."""
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage

@@ -42,7 +42,7 @@ Undo = Callable[[], object]
 
 
 class Refusal(NamedTuple):
-    """What speaks against a device."""
+    """A reason against a device."""
 
     cause: Cause
     detail: str = ""

@@ -30,7 +30,7 @@ PARTITION: Final = Check(
 
 
 class Counters:
-    """What is left of the counters in the pools of one node; a pool is looked at when it is first needed."""
+    """The rest of the counters in the pools of one node; a pool is looked at when it is first needed."""
 
     def __init__(self, pools: Mapping[PoolId, NodePool], usage: Usage) -> None:
         self._pools = pools

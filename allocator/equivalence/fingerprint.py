@@ -225,7 +225,7 @@ def _rows(view: NodePool, reads: AttributeReads, patterns: Sequence[Sequence[Has
 
 
 def _values(view: NodePool, reads: AttributeReads) -> Iterator[Hashable]:
-    """For each candidate, the attributes that are read."""
+    """The attributes that are read of each candidate."""
     for of_device in view.attributes:
         names = sorted(of_device) if reads.everything else reads.values
         yield tuple([(name, _typed(of_device.get(name, _ABSENT))) for name in names])

@@ -98,7 +98,7 @@ Offers: TypeAlias = tuple[tuple[int, DeviceKind], ...]
 
 
 class Facts(NamedTuple):
-    """What decides whether a request for one device gets this device.
+    """The facts that decide whether a request for one device gets this device.
 
     Attributes:
         refused: what speaks against the device if it is free; None: nothing.
@@ -171,7 +171,7 @@ class RunState(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class GroupMemory:
-    """What is known of equal counter groups: they differ only in the names of pools and counter sets.
+    """The memory of equal counter groups, which differ only in the names of pools and counter sets.
 
     Attributes:
         states: the states of the group, by the states of its devices.

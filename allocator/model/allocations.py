@@ -68,7 +68,7 @@ class DeviceResult:
 
 @dataclass(frozen=True, slots=True)
 class AllocationResult:
-    """What a claim is allocated (``status.allocation``); without ``node_selector`` it can be used on every node."""
+    """The allocation of a claim (``status.allocation``); without ``node_selector`` it can be used on every node."""
 
     results: tuple[DeviceResult, ...] = ()
     configs: tuple[AllocatedConfig, ...] = ()

@@ -69,7 +69,7 @@ class Request:
     prioritized: bool = False
 
     def label(self, alternative: DeviceRequest) -> str:
-        """What results call one of the alternatives: ``request``, or ``request/subrequest``."""
+        """The name of one of the alternatives in results: ``request``, or ``request/subrequest``."""
         return f"{self.name}/{alternative.name}" if self.prioritized else self.name
 
 
@@ -86,7 +86,7 @@ def _share_none(values: ValuesOfDevices) -> bool:
 
 
 class ConstraintKind(Enum):
-    """What a constraint demands of its attribute. The value of a member is its field in JSON.
+    """The demand of a constraint on its attribute. The value of a member is its field in JSON.
 
     The search knows each kind in another way (`allocator.search.constraints`): it adds one device after the other. The
     audit judges by the definition here.
@@ -121,7 +121,7 @@ class ConstraintSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """What a claim or a claim template asks for.
+    """The spec of a claim or a claim template: what it asks for.
 
     Attributes:
         optional: the names of optional requests, as an annotation has them, the most wanted first

@@ -1,4 +1,4 @@
-"""What devices are made of: their names, attributes, capacities, counters, taints (with rules for them), and places."""
+"""Parts of devices: their names, attributes, capacities, counters, taints (with rules for them), and places."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class DeviceId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where devices can be reached from: exactly one field is set in a valid object."""
+    """The nodes from which devices can be reached: exactly one field is set in a valid object."""
 
     node_name: str | None = None
     node_selector: NodeSelector | None = None
@@ -98,7 +98,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class CounterConsumption:
-    """What a device consumes of one counter set of its pool (KEP-4815), and its compatibility groups there."""
+    """The consumption of one counter set of a device's pool (KEP-4815), and the device's compatibility groups there."""
 
     counter_set: str
     counters: Mapping[str, Quantity]
@@ -107,7 +107,7 @@ class CounterConsumption:
 
 @dataclass(frozen=True, slots=True)
 class NodeResource:
-    """What a device takes of a resource of its node, such as its CPU (KEP-5517).
+    """The part of a resource of its node, such as CPU, that a device takes (KEP-5517).
 
     Attributes:
         name: of the resource.

@@ -30,7 +30,7 @@ class NodeSelector:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What allocation needs to know of a node."""
+    """A node, as far as allocation needs to know it."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -24,7 +24,7 @@ def with_optional(spec: ClaimSpec, annotations: Mapping[str, str]) -> ClaimSpec:
 
 
 def optional_problem(spec: ClaimSpec) -> str:
-    """What is wrong with the annotation: it names a request that the claim does not have. Empty if it is right."""
+    """The problem with the annotation: it names a request that the claim does not have. Empty if it is right."""
     names = {request.name for request in spec.requests}
     for name in spec.optional:
         if name not in names:

@@ -21,7 +21,7 @@ class Held(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What keeps a device from a request. Equal obstacles are one cause, on any number of devices.
+    """An obstacle that keeps a device from a request. Equal obstacles are one cause, on any number of devices.
 
     Attributes:
         text: for people, to follow a number of devices: ``in use``.
@@ -56,7 +56,7 @@ class Obstacle:
 
 
 class RemedyKind(IntEnum):
-    """What a change touches, the least invasive first."""
+    """The object that a change touches, the least invasive first."""
 
     CORRECT = 0
     REPAIR = 1

@@ -72,7 +72,7 @@ class _Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """What a condition says of a value.
+    """A comparison of a value, as a condition writes it.
 
     Attributes:
         relation: ``==``, ``in``, ``>=`` or ``<=``, with the value on the left.

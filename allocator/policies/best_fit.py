@@ -137,7 +137,7 @@ def waste_in_words(merit: Merit, every: Sequence[Merit], nodes: str = "all nodes
 
 
 def _shown(nano: int) -> str:
-    """In the units in which the amount is shorter: ``40Gi``, or ``40G`` instead of ``39062500Ki``."""
+    """The amount in the units in which it is shorter: ``40Gi``, or ``40G`` instead of ``39062500Ki``."""
     return min((str(Quantity.from_nano(nano, form)) for form in (Format.BINARY_SI, Format.DECIMAL_SI)), key=len)
 
 

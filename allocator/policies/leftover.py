@@ -14,7 +14,7 @@ _DIGITS = 9
 
 
 class DeviceModel(NamedTuple):
-    """What tells devices apart in a policy that compares what allocations leave.
+    """The kind of a device in a policy that compares what allocations leave.
 
     Attributes:
         attributes: name, type and value of each attribute that the policy reads and that the device has.

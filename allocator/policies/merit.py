@@ -19,7 +19,7 @@ _BEST_ALTERNATIVE: Final = 8
 
 
 class Merit(NamedTuple):
-    """What speaks for an allocation; a policy turns the merits of nodes into scores.
+    """The facts that speak for an allocation; a policy turns the merits of nodes into scores.
 
     Attributes:
         preference: sum of 8 - index of the alternatives chosen from `firstAvailable`.

@@ -83,7 +83,7 @@ Sizes: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceKind:
-    """What a policy reads of a free device that suits, in a request for one device.
+    """The kind of a free device that suits, in a request for one device, as a policy reads it.
 
     Attributes:
         breaks: the device consumes counters, and all its counter sets are untouched: nothing is taken from them yet.
@@ -150,7 +150,7 @@ def published(view: PolicyView) -> Orders:
 def sorted_orders(
     view: PolicyView, arrange: Callable[[PolicyView, Alternative, Sequence[int]], Sequence[int]]
 ) -> Orders:
-    """For each alternative, the candidates that suit it, in the order of a policy; those without companions come last.
+    """The candidates that suit each alternative, in the order of a policy; those without companions come last.
 
     The candidates keep their published order if judging one of them raises an error, or if a violated constraint is an
     error. A search in another order could meet an error that upstream's search does not meet.

@@ -13,7 +13,7 @@ from allocator.search.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class PolicyView:
-    """What a policy may read.
+    """The facts that a policy may read.
 
     Attributes:
         classes: all device classes of the cluster, by name. Only a policy that `weighs_classes` may read them.

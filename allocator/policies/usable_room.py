@@ -41,7 +41,7 @@ _NEEDS: Final = 1_000_000
 
 
 class Shape(NamedTuple):
-    """What a pod asks for: all requests of its claims, and its CPU in thousandths of a core."""
+    """The shape of a pod: all requests of its claims, and its CPU in thousandths of a core."""
 
     requests: tuple[Request, ...]
     cpu: int = 0

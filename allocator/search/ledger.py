@@ -20,7 +20,7 @@ _IN_USE = Refusal(IN_USE.cause, "another request of the pod")
 
 
 class Ledger:
-    """What one search has taken. A refusal has changed nothing; an undo takes back exactly one device.
+    """The ledger of what one search has taken. A refusal has changed nothing; an undo takes back exactly one device.
 
     Attributes:
         counters: what is left of the counters.

@@ -20,7 +20,7 @@ _CLOCK_EVERY: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a search gives up: devices tried, and seconds."""
+    """The limits of a search: devices tried, and seconds."""
 
     steps: int = 100_000
     seconds: float = 1.0
@@ -81,7 +81,7 @@ class SearchBudget:
         return self._clock() > self._until
 
     def timeout(self) -> SearchLimitError:
-        """What to raise when time is up."""
+        """The error to raise when time is up."""
         return SearchLimitError(self.steps, "time")
 
 

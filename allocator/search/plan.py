@@ -1,4 +1,4 @@
-"""From claims to a search plan: the requests of all claims, with what is known of the candidates of each alternative.
+"""Search plans: the requests of all claims, with what is known of the candidates of each alternative.
 
 A claim that can't be allocated on any node is refused here, before any search.
 """

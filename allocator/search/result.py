@@ -1,4 +1,4 @@
-"""From a solution to allocation results: devices, configuration, and the nodes that the claim is bound to."""
+"""Allocation results of a solution: devices, configuration, and the nodes that the claim is bound to."""
 
 from collections.abc import Callable, Sequence
 

@@ -94,7 +94,7 @@ class Fields:
         return f"{path}.{name}" if path else name
 
     def only(self, names: Iterable[str]) -> "Fields":
-        """The same object with some of its fields alone: whatever is read of it depends on no other field."""
+        """The object with some of its fields alone: whatever is read of it depends on no other field."""
         return Fields({name: self.data[name] for name in names if name in self.data}, self._place, self.problems)
 
     def problem(self, name: str, message: str) -> None:

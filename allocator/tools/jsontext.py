@@ -157,7 +157,7 @@ def _exact_at(text: str, begin: int) -> tuple[object, int]:
 
 
 def _end(text: str, begin: int) -> int:
-    """Where a list or an object ends."""
+    """The position at which a list or an object ends."""
     depth = 0
     for mark in _MARK.finditer(text, begin):
         depth += _STEPS.get(mark[0], 0)

@@ -16,7 +16,7 @@ def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:
 
 
 def evidence_of(snapshot: Snapshot) -> Evidence:
-    """What an audit of a cluster looks at."""
+    """The evidence for an audit of a cluster."""
     bound = map(bound_pod, (snapshot.pods[key] for key in sorted(snapshot.pods)))
     return Evidence(
         slices=tuple(snapshot.inventory.slices.values()),

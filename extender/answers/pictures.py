@@ -153,7 +153,7 @@ class WaitingPod:
 
 @dataclass(frozen=True, slots=True)
 class FleetPicture:
-    """What the picture shows."""
+    """The content of the picture."""
 
     title: str
     lines: Sequence[Line]

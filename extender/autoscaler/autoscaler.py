@@ -1,4 +1,4 @@
-"""What verbs for autoscalers work with: the world of a session, or one for itself over the latest snapshot.
+"""The worlds that verbs for autoscalers work with: that of a session, or a new one over the latest snapshot.
 
 Work leaves the event loop, and calls of one session follow each other. A call that fails or runs out of time has
 changed nothing: what a session has come to is kept when the answer is there. The cluster is only read.
@@ -40,13 +40,13 @@ _SOLVING_SHARE = 0.9
 
 
 async def nothing_listed() -> ListedPods:
-    """For a cluster whose pods are all in the state, or nowhere."""
+    """List no pods: all of them are in the state, or nowhere."""
     return NOT_LISTED
 
 
 @dataclass(frozen=True, slots=True)
 class Autoscaler:
-    """What it takes to answer a Cluster Autoscaler; `extender.autoscaler.verbs` has the answers.
+    """The parts that answers to a Cluster Autoscaler need; `extender.autoscaler.verbs` has the answers.
 
     Attributes:
         decider: remembers decisions on the cluster; what holds in a session's world as well is not found out again.

@@ -162,7 +162,7 @@ class DaemonSetReader:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What tells of drivers.
+    """The sources that tell which drivers a node has.
 
     Attributes:
         patience: after this time, a node without slices is taken to be a node without drivers.
@@ -182,7 +182,7 @@ class Expectations:
         return self.daemon_sets.on(node) if self.daemon_sets.known else None
 
     def ends(self, node: NodeObject) -> datetime | None:
-        """When the time of a new node's drivers is over; None: it is over."""
+        """The end of the time of a new node's drivers; None: it is over."""
         if not node.created:
             return None
         end = datetime.fromisoformat(node.created) + self.patience

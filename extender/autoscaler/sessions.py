@@ -165,7 +165,7 @@ class Sessions:
         return session
 
     def keep(self, session: Session, world: World, now: Snapshot) -> None:
-        """What a session has come to. If need be, the owner that has most makes room.
+        """Keep the latest world of a session. If need be, the owner that has most makes room.
 
         Args:
             session: one that was found.

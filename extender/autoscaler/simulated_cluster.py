@@ -207,7 +207,7 @@ _INSUFFICIENT: Final = Cause("device-plugins", "insufficient {detail}")
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a controller of negotiated claims would allocate.
+    """An allocation that a controller of negotiated claims would make.
 
     Attributes:
         controller: its name.

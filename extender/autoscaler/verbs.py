@@ -90,7 +90,7 @@ MOST_DRIVERS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class StartArgs:
-    """What a new session judges.
+    """The scope of a new session.
 
     Attributes:
         drivers: None: all drivers.
@@ -215,7 +215,7 @@ def simulated(asked: wire.FilterArgs) -> SimulatedArgs:
 
 
 def simulated_facts(args: SimulatedArgs) -> Facts:
-    """What a trace tells of the request."""
+    """The facts of the request for a trace."""
     return {**pod_facts(args.asked.pod), **count_facts("nodes", asked=len(args.asked.names))}
 
 

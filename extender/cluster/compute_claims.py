@@ -46,7 +46,7 @@ class Need(Enum):
 
 
 class Siblings(Enum):
-    """What a group does with the CPUs of one core."""
+    """The rule of a group for the CPUs of one core."""
 
     ANY = ""
     PREFERRED = "CORE-SIBLING-PREFERRED"
@@ -210,7 +210,7 @@ Object = dict[str, Any]
 
 @dataclass(slots=True)
 class ClaimParts:
-    """What is added to a claim.
+    """The parts that are added to a claim.
 
     Attributes:
         requests: of CPUs.
@@ -615,7 +615,7 @@ def _readable(parameters: Object) -> tuple[CoreGroup, ...]:
 
 
 def too_little_cpu(cpu: int, cores: Cores) -> str:
-    """What is wrong with a pod that requests less CPU than its claims take; empty: nothing.
+    """The problem with a pod that requests less CPU than its claims take; empty: nothing.
 
     Args:
         cpu: what the scheduler reserves for the pod, in thousandths of a core.
@@ -628,7 +628,7 @@ def too_little_cpu(cpu: int, cores: Cores) -> str:
 
 
 def too_much_cpu(cpu: int, cores: Cores) -> str:
-    """What is wrong with a container that requests more CPU than the claims that it names take; empty: nothing."""
+    """The problem with a container that requests more CPU than the claims that it names take; empty: nothing."""
     if not cores.most or cpu <= _CORE_CPU * cores.most:
         return ""
     return f"cpu {cpu / _CORE_CPU:g} is requested, and the container runs on the {cores.most} CPUs of its claims alone"

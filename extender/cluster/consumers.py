@@ -44,7 +44,7 @@ def group_of(pod: Pod, claim: Claim, snapshot: Snapshot) -> Consumer | None:
 
 
 def consumer_of(pod: Pod, claim: Claim, snapshot: Snapshot) -> Consumer:
-    """For whom a claim is reserved when a pod uses it: the pod, or its PodGroup."""
+    """The consumer for whom a claim is reserved when a pod uses it: the pod, or its PodGroup."""
     return group_of(pod, claim, snapshot) or own_consumer(pod)
 
 

@@ -1,4 +1,4 @@
-"""What a snapshot keeps beside the objects, so that questions need no search.
+"""Indexes that a snapshot keeps beside the objects, so that questions need no search.
 
 Maps of maps lead from a key to what belongs to it, by uid or name; an empty entry is left out.
 """
@@ -73,7 +73,7 @@ class AssumedAllocation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AssumedNomination:
-    """What will be kept for a pod, before the watch shows it.
+    """A nomination that was written, before the watch shows it.
 
     It counts in DeviceQuotas. It is not held from other pods, and it makes no gang ready: the write may fail.
 
@@ -116,7 +116,7 @@ class GangPart(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the index has a pod. ``part`` is None for a pod that is not counted."""
+    """The place of a pod in the index. ``part`` is None for a pod that is not counted."""
 
     gang: GangKey
     uid: str
@@ -232,7 +232,7 @@ class KeptIndex(NamedTuple):
 
 
 class NodeRequest(NamedTuple):
-    """What one pod requests of its node.
+    """The request of one pod on its node.
 
     Attributes:
         uid: of the pod.

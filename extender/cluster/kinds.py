@@ -50,7 +50,7 @@ Touched: TypeAlias = "Iterable[tuple[Topic, Hashable]]"
 
 
 class Concern(Flag):
-    """What a change of an object can alter. Whoever looks at changes passes over those that alter nothing for it."""
+    """The things that a change of an object can alter. Readers pass over changes that alter nothing for them."""
 
     NOTHING = 0
     DECISIONS = auto()
@@ -65,7 +65,7 @@ class Concern(Flag):
 
 
 class Topic(Enum):
-    """What a change is about, and what it concerns. The texts below say by what key.
+    """The subject of a change, and what the change concerns. The texts below say by what key.
 
     Attributes:
         alters_decisions, alters_kept, helps_rejected, alters_victims: a `Concern` each.

@@ -46,7 +46,7 @@ _FAILURES: Final = (ListAgainError, BrokenWatchError, ApiError, OutcomeUnknownEr
 
 @dataclass(frozen=True, slots=True)
 class FollowTiming:
-    """When to try again, and what counts as too old; in seconds.
+    """The times of following, in seconds: when to try again, and what counts as too old.
 
     Attributes:
         first: pause after a failure; doubled after each further failure in a row.

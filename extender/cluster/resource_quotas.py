@@ -330,7 +330,7 @@ def _count(request: DeviceRequest) -> int:
 
 
 class Charge(NamedTuple):
-    """What one object is charged for. ``spec`` is the spec of a pod; it is None for a claim."""
+    """The amounts that one object is charged for. ``spec`` is the spec of a pod; it is None for a claim."""
 
     amounts: Charges
     spec: Mapping[str, object] | None = None

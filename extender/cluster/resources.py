@@ -123,7 +123,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class PodResources:
-    """What a pod requests of its node.
+    """The resources that a pod requests of its node.
 
     Attributes:
         containers: by its containers, at their peak.

@@ -20,7 +20,7 @@ _NO_KEYS: Final[AbstractSet[Any]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What some changes concern, each object or pool once.
+    """The objects and pools that some changes concern, each once.
 
     Attributes:
         changed: topic to the keys of what has changed, in the order of the changes; None: anything may have changed.
@@ -159,7 +159,7 @@ class _Known(NamedTuple, Generic[_T]):
 
 
 class View(ABC, Generic[_T]):
-    """What is remembered of a cluster: built once from a snapshot, then moved by what changes.
+    """A memory of a cluster that is built once from a snapshot, and then moved by changes.
 
     Threads may use a view at the same time if its `apply` leaves the value as it is and returns another one.
 

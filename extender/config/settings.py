@@ -283,7 +283,7 @@ class TlsSettings(Section):
 
 
 class ServerSettings(TlsSettings):
-    """Where and how the service listens. With an authority for clients, each client needs a certificate."""
+    """Settings for listening. With an authority for clients, each client needs a certificate."""
 
     host: Annotated[str, AfterValidator(_host)] = Field(
         default="127.0.0.1", description="Address to listen on.", min_length=1
@@ -362,7 +362,7 @@ class MemorySettings(Section):
 
 
 class ShapeSettings(Section):
-    """What some pods ask for, and how often."""
+    """A shape of pods: what they ask for, and how often."""
 
     weight: float = Field(default=1.0, description="How often the shape is asked, beside the other shapes.", gt=0)
     cpu: Annotated[str, AfterValidator(_cpu)] = Field(default="0", description="The CPU that such a pod requests.")
@@ -529,7 +529,7 @@ class GrpcSettings(TlsSettings):
 
 
 class TracingSettings(Section):
-    """Where traces are sent; needs the extra ``opentelemetry``. OpenTelemetry's own variables apply as well."""
+    """Settings for traces; they need the extra ``opentelemetry``. OpenTelemetry's own variables apply as well."""
 
     endpoint: Annotated[str, AfterValidator(_receiver)] = Field(
         default="",

@@ -1,4 +1,4 @@
-"""Where settings come from: a YAML file, environment variables and flags; later sources win.
+"""Sources of settings: a YAML file, environment variables and flags; later sources win.
 
 Each leaf can be set by an environment variable: ``server.keepAliveSeconds`` is
 ``DRA_EXTENDER__SERVER__KEEP_ALIVE_SECONDS``. The double underscore avoids a clash with ``DRA_EXTENDER_PORT``, which

@@ -232,7 +232,7 @@ class ContextResponder:
     async def _unsuitable(
         self, claims: Sequence[NegotiatedClaim], nodes: Sequence[NodeName]
     ) -> Mapping[str, Mapping[str, str]]:
-        """By uid of the claim, the nodes that do not suit, with the reasons."""
+        """The nodes that do not suit, by uid of the claim, with the reasons."""
         found: dict[str, Mapping[str, str]] = {each.uid: {} for each in claims}
         if nodes:
             asks = [await self._about(each) for each in claims]

@@ -29,7 +29,7 @@ _QUESTIONS: Final = frozenset({UNSUITABLE_NODES, ALLOCATE, DEALLOCATE})
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a controller listens, and whom it answers.
+    """The address at which a controller listens, and whom it answers.
 
     Attributes:
         host: address to listen on.

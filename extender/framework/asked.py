@@ -1,4 +1,4 @@
-"""What schedulers have asked of this process: which of them ask, and which pods the background tasks may know."""
+"""Records of who asks this process: which schedulers, and which pods the background tasks may know."""
 
 import math
 from collections.abc import Callable, Collection

@@ -72,7 +72,7 @@ Key: TypeAlias = tuple[Topic, Hashable]
 
 @dataclass(frozen=True, slots=True)
 class HeldOnNode:
-    """What is held on one node.
+    """The devices that are held on one node.
 
     Attributes:
         keys: of what it depends on, by topic: pods, claims and pools.

@@ -127,7 +127,7 @@ def unknown_policy(pod: Pod) -> Reason:
 
 
 def policy_problem(name: str) -> str:
-    """What is wrong with the name of a policy; empty if there is a policy of this name."""
+    """The problem with the name of a policy; empty if there is a policy of this name."""
     if name in POLICIES:
         return ""
     similar = hint(name, POLICIES) or f"; there are {', '.join(sorted(POLICIES))}"

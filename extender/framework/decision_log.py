@@ -78,7 +78,7 @@ class DecisionEntry:
 
 @dataclass(slots=True)
 class Draft:
-    """What is known so far of a decision."""
+    """A decision that is being made, as far as it is known."""
 
     passed: int = 0
     rejected: Mapping[str, int] = field(default_factory=dict)

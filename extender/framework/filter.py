@@ -185,7 +185,7 @@ def _nowhere(names: Sequence[str], refused: Refused, solver: Solver) -> FilterRe
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the answer to a question.
+    """The part of an answer that is known.
 
     Attributes:
         names: the nodes asked about.
@@ -332,7 +332,7 @@ class FilterQuestion:
         return self.decider.lookup(pending, names, world, sent=self.sent, policy=solver.policy, weighing=weighing)
 
     def _note_hard(self, hard: Mapping[str, float]) -> None:
-        """From their next change on, these nodes are passed over for a while (`LateNodes.note_hard`)."""
+        """Note that these nodes are passed over for a while, from their next change on (`LateNodes.note_hard`)."""
         if self.bounds.late is not None:
             for node in filter(None, map(self._node, hard)):
                 self.bounds.late.note_hard(self.cycle, node, hard[node.name])

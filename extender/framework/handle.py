@@ -27,7 +27,7 @@ from extender.tools.offload import Offload
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What a feature may use.
+    """The parts of a service that a feature may use.
 
     Attributes:
         writer: writes to the API server, and knows it, the cluster and the time.

@@ -36,7 +36,7 @@ MOST_LONG: Final = 16
 
 @dataclass(slots=True)
 class WaitingWork:
-    """What is to be served.
+    """A pod or a claim that is to be served.
 
     Attributes:
         subject: the object, as `extender.tools.faults` names it.

@@ -161,7 +161,7 @@ MOST_NODES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class _Pause:
-    """For how many seconds a node is passed over, and until when."""
+    """A pause of a node: the seconds for which the node is passed over, and until when."""
 
     seconds: float
     until: float

@@ -1,4 +1,4 @@
-"""What the changes between two snapshots can do for pods that were rejected: on which nodes to look again.
+"""Queueing hints: the nodes on which the changes between two snapshots may help rejected pods.
 
 A sound answer, not a sharp one: a node that is not named has no more to offer than before; one that is named may have.
 """
@@ -20,7 +20,7 @@ from extender.kube.api import ObjectKey
 
 @dataclass(frozen=True, slots=True)
 class QueueingHint:
-    """Where rejected pods may fit now.
+    """The nodes where rejected pods may fit now.
 
     Attributes:
         everywhere: on any node.
@@ -40,7 +40,7 @@ EVERYWHERE: Final = QueueingHint(everywhere=True)
 
 
 def queueing_hint(reach: Reach, before: Snapshot, after: Snapshot, plugins: Plugins) -> QueueingHint:
-    """What can be better after some changes.
+    """The hint of some changes: where things can be better for pods.
 
     Args:
         reach: of all changes between the two snapshots.

@@ -135,7 +135,7 @@ class Ranking:
 
     @classmethod
     def of(cls, names: Sequence[str], verdicts: Verdicts, policy: Policy) -> "Ranking":
-        """By the policy's scores."""
+        """A ranking by the policy's scores."""
         kinds, codes = verdicts.kinds, verdicts.codes
         if len(kinds) > _BYTES:
             distinct = set(codes)

@@ -47,7 +47,7 @@ def backoff(tries: int) -> float:
 
 
 class Attention(Enum):
-    """When a rejected pod is to be looked at."""
+    """The time at which a rejected pod is to be looked at."""
 
     CHANGES = "when something changes that may help it"
     RELEASE = "also when a woken pod has not taken what it was woken for"

@@ -42,7 +42,7 @@ class Rejection:
 
     @property
     def share(self) -> str:
-        """In whose share the pod is remembered; see `share_of`."""
+        """The share in which the pod is remembered; see `share_of`."""
         return share_of(self.sent, self.snapshot)
 
     @property
@@ -52,13 +52,13 @@ class Rejection:
 
 
 def share_of(pod: Pod, snapshot: Snapshot) -> str:
-    """In whose share of a memory a pod is remembered: its namespace, or `UNSEEN`."""
+    """The share of a memory in which a pod is remembered: its namespace, or `UNSEEN`."""
     shown = snapshot.pod(pod.uid)
     return UNSEEN if shown is None else shown.namespace
 
 
 class Found(IntEnum):
-    """What a task says to a pod that waits, and that this process was not asked about. The highest answer counts."""
+    """The answer of a task about a waiting pod that this process was not asked about. The highest answer counts."""
 
     KNOWN = 0
     """The task knows the pod now, or has nothing to do with it."""

@@ -61,7 +61,7 @@ def user_of_certificate(certificate: PeerCertificate) -> User | None:
 
 
 def end_of(certificate: PeerCertificate) -> float:
-    """When a certificate ends, in seconds since 1970."""
+    """The end of a certificate, in seconds since 1970."""
     return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
 
@@ -310,7 +310,7 @@ _ANSWERS: Final[Mapping[RefusalReason, tuple[HTTPStatus, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Knock:
-    """What a request shows of its caller, and what it wants.
+    """A request of a caller: the credentials that it shows, and what it wants.
 
     Attributes:
         address: of the caller; empty if it is not known.

@@ -165,7 +165,7 @@ class OverQuotaError(WriteRefusedError):
 
 
 class EventType(Enum):
-    """What happened to an object; the values are those of the watch API."""
+    """The type of an event; the values are those of the watch API."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"

@@ -264,7 +264,7 @@ _OURS: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")
 
 
 class Subject(Enum):
-    """What a problem is about."""
+    """The subject of a problem."""
 
     THEIRS = "we do not accept the server's certificate"
     OURS = "the server does not accept our certificate, or asks for one"

@@ -24,7 +24,7 @@ CREATION_FAILED: Final = "FailedResourceClaimCreation"
 
 
 def admin_problems(obj: RawObject, labels: Mapping[str, str]) -> list[str]:
-    """What forbids a new claim or claim template in a namespace with these labels."""
+    """The problems that forbid a new claim or claim template in a namespace with these labels."""
     is_template = obj["kind"] == TEMPLATES.kind
     spec = obj.get("spec") or {}
     spec = spec.get("spec") or {} if is_template else spec
@@ -39,7 +39,7 @@ def admin_problems(obj: RawObject, labels: Mapping[str, str]) -> list[str]:
 
 
 def admin_status_problems(new: RawObject, old: RawObject, labels: Mapping[str, str]) -> list[str]:
-    """What forbids a new allocation of a claim in a namespace with these labels."""
+    """The problems that forbid a new allocation of a claim in a namespace with these labels."""
     had = (old.get("status") or {}).get("allocation")
     results = _results(new.get("status") or {}) if had is None else []
     paths = (
@@ -55,14 +55,14 @@ def _without_label(paths: Iterable[str], labels: Mapping[str, str]) -> list[str]
 
 
 def spec_problems(new: RawObject, old: RawObject) -> list[str]:
-    """What forbids an update of all but the status."""
+    """The problems that forbid an update of all but the status."""
     if new.get("spec") != old.get("spec"):
         return ["spec: field is immutable"]
     return []
 
 
 def status_problems(new: RawObject, old: RawObject) -> list[str]:
-    """What forbids an update of the status."""
+    """The problems that forbid an update of the status."""
     status, before = new.get("status") or {}, old.get("status") or {}
     consumers = status.get("reservedFor") or []
     uids = [consumer.get("uid") for consumer in consumers]

@@ -166,7 +166,7 @@ _GATE: Final = re.compile(rb'kubernetes_feature_enabled\{(?:[^}]*,)?name="(\w+)"
 
 @dataclass(frozen=True, slots=True)
 class ServerGates:
-    """What an API server tells of feature gates.
+    """The feature gates that an API server tells.
 
     Attributes:
         gates: whether each gate of `allocator.GATES` is on; empty if the server does not tell.

@@ -15,7 +15,7 @@ _Amounts = dict[str, str] | None
 
 
 class PlainPod(NamedTuple):
-    """What counts of a pod that certainly uses no devices and is in no PodGroup.
+    """The facts that count of a pod that certainly uses no devices and is in no PodGroup.
 
     Attributes:
         revision: of the pod, as a number of at least 1.

@@ -119,7 +119,7 @@ class PageReader(Protocol):
 
     @property
     def served(self) -> Served:
-        """Where the objects are."""
+        """The API of the objects."""
         ...
 
     async def read_page(

@@ -221,7 +221,7 @@ _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Work(NamedTuple):
-    """What is to be looked at, in the order of the changes: PodGroups, pods that run, and claims."""
+    """Objects to be looked at, in the order of the changes: PodGroups, pods that run, and claims."""
 
     groups: list[RawObject]
     pods: list[RawObject]

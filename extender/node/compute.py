@@ -112,7 +112,7 @@ _KNOWN: Final = (CORES, DRIVER)
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a claim wants of the CPUs that it is allocated.
+    """The wishes of a claim about the CPUs that it is allocated.
 
     Attributes:
         driver: the CCI driver that chooses for each container; empty: the built-in one.
@@ -322,7 +322,7 @@ class ComputeManager:
         return {uid: pinning for uid, pinning in wanted.items() if self._pinnings.get(uid) != pinning}
 
     def _pinning(self, container: RuntimeContainer) -> Pinning:
-        """Where a container belongs. One that may be anywhere, and was never told otherwise, is left alone."""
+        """The place of a container. One that may be anywhere, and was never told otherwise, is left alone."""
         sets, now = self._store.sets.values(), self._pinnings.get(container.uid, container.pinning)
         cpus = frozenset[int]().union(*(self._cpus(each, container) for each in sets))
         nodes = {node for each in sets for cdi, node in each.memory_nodes.items() if cdi in container.cdi}
@@ -375,7 +375,7 @@ class ComputeManager:
                     logger.warning("CPU of running container not kept", device=cdi, problem=str(error))
 
     async def creating(self, container: RuntimeContainer) -> Pinning:
-        """Where a new container starts. Raises TtrpcError: the driver of its claim does not admit it."""
+        """The place where a new container starts. Raises TtrpcError: the driver of its claim does not admit it."""
         try:
             await self._admissions.admit(container)
         except (CciError, PrepareError) as error:

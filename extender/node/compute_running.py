@@ -70,7 +70,7 @@ class ComputeError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a node has what the node part needs.
+    """The places where a node has what the node part needs.
 
     Attributes:
         kubelet: root directory of the kubelet.

@@ -44,7 +44,7 @@ _RETRY_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Pinning:
-    """Where a container runs: lists of CPUs and NUMA nodes. Empty: anywhere."""
+    """The lists of CPUs and NUMA nodes where a container runs. Empty: anywhere."""
 
     cpus: str = ""
     memory_nodes: str = ""
@@ -151,7 +151,7 @@ async def _connected(path: Path, pinner: Pinner) -> str:
 
 
 class _Plugin:
-    """What the runtime asks."""
+    """The plugin that the runtime asks."""
 
     peer: Peer
 

@@ -74,7 +74,7 @@ VERSIONS: Final = ("v1.DRAPlugin",)
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Where a driver listens.
+    """The sockets where a driver listens.
 
     Attributes:
         registration: in the folder that the kubelet watches.
@@ -116,7 +116,7 @@ async def serving(driver: Driver, api: Api, sockets: Sockets, registered: Callab
 
 @dataclass(frozen=True, slots=True)
 class _Plugin:
-    """What the kubelet asks about claims. One call of the driver at a time, whatever the kubelet does at once."""
+    """The service that the kubelet asks about claims. It calls the driver once at a time, whatever the kubelet does."""
 
     driver: Driver
     api: Api

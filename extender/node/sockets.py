@@ -135,7 +135,7 @@ def _call(name: str, answer: _Answer) -> Callable[[bytes, grpc.aio.ServicerConte
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a plugin is asked first.
+    """The registration of a plugin: what it is asked first.
 
     Attributes:
         kind: the type of the plugin.

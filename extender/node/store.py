@@ -25,7 +25,7 @@ class StoreError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What a CCI driver has given to a container of a claim.
+    """The CPUs that a CCI driver has given to a container of a claim.
 
     Attributes:
         container: namespace, pod and name of the container, for people.
@@ -53,7 +53,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSet:
-    """What a claim holds.
+    """The resources that a claim holds.
 
     Attributes:
         claim: namespace and name.

@@ -1,4 +1,4 @@
-"""What kube-scheduler itself says of a pod and its nodes, apart from devices; and what the daemon controller tolerates.
+"""kube-scheduler's own checks of a pod and its nodes, apart from devices; and what the daemon controller tolerates.
 
 kube-scheduler's own conditions on nodes are cordons, taints, node selection, host ports, resources, the number of pods,
 topology spread, and affinity between pods. The first plugin that rejects a node gives the reason. Volumes are not
@@ -64,7 +64,7 @@ def _unmet_selection(requirements: NodeRequirements, node: NodeObject) -> Iterat
 
 
 class SchedulerChecks:
-    """What kube-scheduler itself says of the nodes of a cluster, pod after pod.
+    """kube-scheduler's own checks of the nodes of a cluster, pod after pod.
 
     Args:
         snapshot: the cluster; all of its nodes and pods count.

@@ -1,4 +1,4 @@
-"""What nodes have left for pods: resources, the number of pods, and ports; as kube-scheduler counts it.
+"""The room of nodes for pods: resources, the number of pods, and ports; as kube-scheduler counts it.
 
 Source: the plugins NodeResourcesFit and NodePorts of Kubernetes 1.37. What a kubelet always reports, and a node of
 manifests does not say, is not compared. Extended resources that a node does not offer are left to device classes.
@@ -23,7 +23,7 @@ NO_PORT: Final = "node(s) didn't have free ports for the requested pod ports"
 
 
 class Demand(NamedTuple):
-    """What a pod asks for. Pods of equal demands suit the same nodes.
+    """The demand of a pod. Pods of equal demands suit the same nodes.
 
     Attributes:
         amounts: resource and amount in kube-scheduler's units, by name, without those of which nothing is asked.
@@ -54,7 +54,7 @@ def _listed(amounts: Amounts) -> tuple[tuple[str, int], ...]:
 
 
 class NodeRoom:
-    """What one node offers, and what its pods take of it."""
+    """The room of one node: what it offers, and what its pods take of it."""
 
     __slots__ = ("_offered", "_ports", "_taken")
 

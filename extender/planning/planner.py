@@ -35,7 +35,7 @@ from extender.planning.kube_scheduler import FirstNode, NodeChoice, SchedulerChe
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a pod gets on a node; nothing is held yet.
+    """The devices that a pod gets on a node; nothing is held yet.
 
     Attributes:
         claims: of the pod, before the grant.

@@ -1,4 +1,4 @@
-"""What kube-scheduler demands of the pods of a PodGroup: it tries none of them as long as they contradict the group.
+"""Rules of kube-scheduler for the pods of a PodGroup: it tries none of them as long as they contradict the group.
 
 Source: validatePodGroup of kube-scheduler 1.37. A group without a priority is one of 1.36, which compares the names of
 schedulers alone.

@@ -72,7 +72,7 @@ def _turn(pod: Pod) -> tuple[int, str, ObjectKey]:
 
 
 class _Kinds(NamedTuple):
-    """What makes pods different for kube-scheduler.
+    """The kinds of pods that are different for kube-scheduler.
 
     Attributes:
         has_guards: pods that are placed before may keep others away.

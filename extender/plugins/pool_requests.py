@@ -62,7 +62,7 @@ class PoolContents:
 
 
 def partition_summary(contents: PoolContents) -> list[RawObject]:
-    """For each attribute and each of its values: the partitions, and how many more can be allocated.
+    """The partitions by attribute and value, and how many more can be allocated.
 
     Raises:
         ViewError: partitions cannot be grouped, or there are too many groups.
@@ -196,7 +196,7 @@ class PoolAnswer:
 
 @dataclass(slots=True)
 class _Held:
-    """What claims hold of a pool, apart from admin access."""
+    """The part of a pool that claims hold, apart from admin access."""
 
     devices: set[str] = field(default_factory=set)
     consumed: dict[str, Quantity] = field(default_factory=dict)

@@ -24,7 +24,7 @@ class RefusedError(Exception):
 
 
 class Log(Protocol):
-    """Where a fault is logged."""
+    """A log of faults."""
 
     def error(self, event: str, **fields: object) -> object:
         """Write a line; with a traceback if ``exc_info`` is an exception."""

@@ -77,7 +77,7 @@ _OBJECT: Final = 160
 
 
 class Source(Enum):
-    """Where input comes from, and its share: so many eighths of the budget, some of which nothing else may take."""
+    """A source of input, and its share: so many eighths of the budget, some of which nothing else may take."""
 
     SCHEDULERS = "schedulers", 5, 1
     """Bodies of the verbs of kube-scheduler. A part is kept for them: they must not wait for people."""
@@ -122,7 +122,7 @@ def json_weight(text: bytes) -> int:
 
 
 class Room:
-    """What one input takes of the budget. It grows while the input is read, and is given back as a whole."""
+    """The room that one input takes of the budget. It grows while the input is read, and is given back as a whole."""
 
     __slots__ = ("_budget", "_source", "size")
 

@@ -136,7 +136,7 @@ _SECONDS_TO_END: Final = 2.0
 
 
 class LogSettings(Section):
-    """What is logged. Logs go to standard error."""
+    """Settings of the log. Logs go to standard error."""
 
     format: Literal["auto", "console", "json"] = Field(
         default="auto", description="auto: console on a terminal, else JSON lines."
@@ -154,7 +154,7 @@ class _StandardError(logging.StreamHandler[TextIO]):
     writer: LineWriter | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """What libraries log."""
+        """Write what libraries log."""
         try:
             line = self.format(record)
         except Exception as error:  # noqa: BLE001  # of any library, which is not to fail because of what it says
@@ -236,7 +236,7 @@ def _configure(settings: LogSettings, more: Sequence[structlog.typing.Processor]
 
 
 def _for_people(*, colors: bool) -> structlog.dev.ConsoleRenderer:
-    """In colors where there are any and NO_COLOR is not set; tracebacks without variables, which may be secrets."""
+    """The log for people, in colors unless NO_COLOR is set; tracebacks without variables, which may be secrets."""
     console = Console(stderr=True)
     colors = colors and console.color_system is not None and not console.no_color
     return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)

@@ -74,7 +74,7 @@ def smallest_set(
 
 
 def _groups(kinds: Sequence[Hashable]) -> list[list[int]]:
-    """For each kind, the sets of its first candidates, as bits: none, the first, the first two, and so on.
+    """The sets of the first candidates of each kind, as bits: none, the first, the first two, and so on.
 
     Only such sets are compared: with other candidates of a kind, a set does not have a lower rank.
     """

@@ -141,7 +141,7 @@ class Rows(list[Item]):
         return f"<{len(self)} row{'' if len(self) == 1 else 's'}: {', '.join(self.table.columns)}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """A table for notebooks."""
         return as_html(self.table)
 
 

@@ -12,7 +12,7 @@ from allocator.tools import nearest, shown
 
 
 class UserError(Exception):
-    """What a user asked for cannot be done.
+    """An error that the user can mend: what was asked for cannot be done.
 
     Attributes:
         problems: each names what the user has to change.
@@ -68,5 +68,5 @@ def expected(problem: ErrorDetails) -> str:
 
 
 def installing(extra: str) -> str:
-    """What to do for an extra, as the middle of a sentence."""
+    """The way to install an extra, as the middle of a sentence. No package is published, so it is done in a clone."""
     return f"run pip install '.[{extra}]' in a clone of dra-extender"

@@ -61,7 +61,7 @@ _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0
 
 
 class _Anchored(NamedTuple):
-    """What an anchor names: the event that begins it, and the mapping or list, which may be unfinished."""
+    """The value of an anchor: the event that begins it, and the mapping or list, which may be unfinished."""
 
     event: NodeEvent
     collection: Collection[object] | None = None

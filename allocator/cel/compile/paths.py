@@ -11,7 +11,7 @@ from allocator.model.slices.device import Device
 
 
 class Meter(Protocol):
-    """What walking needs of an evaluation."""
+    """The part of an evaluation that walking needs."""
 
     device: Device
 

@@ -55,7 +55,7 @@ Library: TypeAlias = tuple[Function, ...]
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """What an expression may use.
+    """The functions that an expression may use.
 
     Attributes:
         device: the fields of the variable ``device``.

@@ -87,7 +87,7 @@ def _by_result(_arguments: Sequence[Value], result: Value) -> int:
 
 
 def _by_range(arguments: Sequence[Value], result: Value) -> int:
-    """By the requested size, so that the cost is known before the list is made."""
+    """The cost by the requested size, so that it is known before the list is made."""
     number = arguments[0]
     return _MAKING + (number if type(number) is int and 0 <= number <= _MOST_ELEMENTS else size(result))
 

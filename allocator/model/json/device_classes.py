@@ -37,7 +37,7 @@ _REF_FIELDS: Final = ("apiGroup", "kind", "name")
 
 @dataclass(frozen=True, slots=True)
 class DeviceController:
-    """What the annotations of a class say.
+    """The controller that the annotations of a class name.
 
     Attributes:
         name: of the controller; empty: there is none.

@@ -158,7 +158,7 @@ def is_node_resource(name: str) -> bool:
 
 
 def _read_node_resources(device: Fields, interner: Interner) -> tuple[NodeResource, ...]:
-    """By the name of the resource."""
+    """The resources of a node that a device takes, by name."""
     found = []
     for name, each in device.entries("nodeAllocatableResources"):
         mapping, overhead = each.child("mapping"), each.child("overhead")

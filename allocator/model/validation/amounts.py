@@ -44,7 +44,7 @@ def is_resource_of_containers(name: str) -> bool:
 
 
 def of_container(name: str) -> str:
-    """What is wrong with the name of a resource that a container asks for."""
+    """The problem with the name of a resource that a container asks for."""
     if "/" in name:
         return label_key(name) or _unless(_may_be_asked_for(name), "is not an extended resource's name")
     if is_resource_of_containers(name):
@@ -56,13 +56,13 @@ def of_container(name: str) -> str:
 
 
 def of_pod(name: str) -> str:
-    """What is wrong with the name of a resource of a whole pod."""
+    """The problem with the name of a resource of a whole pod."""
     is_known = name in _OF_PODS or name.startswith(HUGE_PAGES)
     return _unless(is_known, "a whole pod has cpu, memory and huge pages")
 
 
 def of_quota(name: str) -> str:
-    """What is wrong with the name of a resource that a quota limits."""
+    """The problem with the name of a resource that a quota limits."""
     if "/" in name:
         return label_key(name)
     if name in _OF_QUOTAS or name.removeprefix("requests.").startswith(HUGE_PAGES):
@@ -116,7 +116,7 @@ def amounts(fields: Fields, name: str, rule: Callable[[str], str] | None = None)
 
 
 def _no_pages(resource: str, amount: Quantity) -> str:
-    """What is wrong with an amount of huge pages: it is not a number of whole pages."""
+    """The problem with an amount of huge pages: it is not a number of whole pages."""
     if not resource.startswith(HUGE_PAGES):
         return ""
     try:

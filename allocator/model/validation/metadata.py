@@ -12,12 +12,12 @@ _MAX_ANNOTATIONS: Final = 256 * 1024
 
 
 def _in_a_path(name: str) -> str:
-    """What is wrong with a name that only has to stand in a path."""
+    """The problem with a name that only has to stand in a path."""
     return "cannot stand in the path of an API call" if name in {".", ".."} or set(name) & set("/%") else ""
 
 
 def _in_a_resource(name: str) -> str:
-    """What is wrong with the name of a ResourceClass."""
+    """The problem with the name of a ResourceClass."""
     is_long = len(name) > _LONGEST_RESOURCE
     return f"is longer than {_LONGEST_RESOURCE}: a resource has the name" if is_long else dns_subdomain(name)
 

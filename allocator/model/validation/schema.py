@@ -211,7 +211,7 @@ class _Decoder:
             self.problems.append(Problem(_text(path), str(error)))
 
     def _hint(self, name: str, type_: str, here: _Outer, around: tuple[_Outer, ...]) -> str:
-        """Where a field belongs: too deep or not deep enough, another API version, or a misspelled name."""
+        """A hint where a field belongs: too deep or not deep enough, another API version, or a misspelled name."""
         inner = [here.at(outer) for outer, inside in here.fields.items() if name in self._types.get(inside, ())]
         if inner:
             return did_you_mean(f"{inner[0]}.{name}")

@@ -1,4 +1,4 @@
-"""What a defragmentation would do, as values and as JSON."""
+"""Advice for a defragmentation, as values and as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class MoveProposal:
 
 @dataclass(frozen=True, slots=True)
 class ShapeAdvice:
-    """What would make room for pending pods of one shape.
+    """Moves that would make room for pending pods of one shape.
 
     Attributes:
         pods: those without a node.
@@ -98,7 +98,7 @@ class ShapeAdvice:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What would make room for the pending pods of a cluster.
+    """Moves that would make room for the pending pods of a cluster.
 
     Attributes:
         shapes: those with a proposal first: by the pods that get devices for each pod that makes room.
@@ -122,7 +122,7 @@ class Advice:
         return f"<Advice: {len(self.proposals)} proposals for {len(self.shapes)} shapes of pods>"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """A table for notebooks."""
         return as_html(self.table)
 
     @property

@@ -39,7 +39,7 @@ class Mobility:
     _takers: dict[Hashable, frozenset[str]] = field(default_factory=dict)
 
     def protection(self, pod: Pod) -> str:
-        """What protects a pod, whatever other nodes have; empty if nothing does."""
+        """The reason why a pod does not move, whatever other nodes have; empty if there is none."""
         if pod.uid not in self._protections:
             self._protections[pod.uid] = next(self._protecting(pod), "")
         return self._protections[pod.uid]

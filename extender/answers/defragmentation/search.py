@@ -39,7 +39,7 @@ def held_devices(pod: Pod, snapshot: Snapshot) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """What happened in a trial.
+    """The outcome of a trial.
 
     Attributes:
         proposal: the moves, and the pods of the shape that got their devices, perhaps none.
@@ -67,7 +67,7 @@ class MoveTrials:
     planner: Planner
 
     def outcome(self, movers: Sequence[Pod], node: NodeObject, shape: Hashable, solver: Solver) -> TrialOutcome:
-        """What happens if some pods make room on a node.
+        """The outcome if some pods make room on a node.
 
         Pods of other shapes have their turn, too, and may take the room.
 

@@ -30,7 +30,7 @@ MAX_VALUES: Final = 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolView:
-    """What some nodes see of a pool.
+    """The part of a pool that some nodes see.
 
     Attributes:
         first: per alternative and candidate: the first obstacle, or None for a suitable device.
@@ -47,7 +47,7 @@ class PoolView:
 
 
 class Survey:
-    """What the nodes offer to the requests of a pod.
+    """A survey of the devices that nodes offer to the requests of a pod.
 
     Attributes:
         requests: all requests of all claims, each with the ways to serve it.
@@ -232,6 +232,6 @@ _OUT_OF_REACH: Final = Seen(Obstacle(UNREACHABLE, ""))
 
 
 def _order(fallout: Fallout) -> tuple[object, ...]:
-    """What came closest to being served comes first."""
+    """The order of causes: those of the devices that came closest to being served come first."""
     of = fallout.obstacle
     return of.cause.rank, of.of_class, -fallout.count, of.text

@@ -213,7 +213,7 @@ class Explainer:
         return replace(told, requests=found.requests, nodes=found.nodes)
 
     def _awaiting_evictions(self, cycle: Cycle, names: Sequence[str]) -> Explanation | None:
-        """What a pod waits for for which other pods are evicted."""
+        """The evictions that a pod waits for."""
         pod, solver = cycle.pod, self.solver
         if pod.kept.node in names:
             with suppress(AllocatorError, TimeoutError):
@@ -301,7 +301,7 @@ class Explainer:
 
 
 def _not_started(pod: Pod, claims: Sequence[Claim]) -> str:
-    """What a kubelet waits for that knows a pod with all its claims, and has not started it; empty: it has."""
+    """The drivers that a kubelet waits for, if it has not started a pod that has all its claims; empty: it has."""
     if not pod.started or pod.has_started or pod.is_finished or not claims:
         return ""
     allocated = [each.allocation for each in claims if each.allocation is not None]

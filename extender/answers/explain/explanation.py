@@ -222,7 +222,7 @@ class Spared:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionReport:
-    """What device preemption would do for the pod.
+    """A report of what device preemption would do for the pod.
 
     Attributes:
         node: where the pod would get devices; empty if evictions do not help.
@@ -284,7 +284,7 @@ class Explanation:
         return f"<Explanation of {self.subject} {self.pod}: {printable(self.summary)}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the outcome, the reasons of the nodes, and the proposals."""
+        """HTML for notebooks: the outcome, the reasons of the nodes, and the proposals."""
         rows = [(self.subject, self.pod), ("outcome", self.summary)]
         rows += [("to do", self.advice)] if self.advice else []
         rows += [("fits on", f"{each.node}: {', '.join(map(str, each.devices))}") for each in self.places]

@@ -77,7 +77,7 @@ def names_within(explanation: Explanation, own: str, namespaces: Collection[str]
 
 
 class _Reader:
-    """What one reader may read.
+    """The rights of one reader.
 
     Args:
         foreign: the namespaces that it may not read.
@@ -246,7 +246,7 @@ class Explanations:
         return await self._explaining.offload(in_thread, caller)(explained)
 
     async def cause(self, pod: Pod) -> Cause:
-        """What is wrong with a pod that fits nowhere, and what would help, for who may read its namespace alone.
+        """The problem with a pod that fits nowhere, and what would help, for who may read its namespace alone.
 
         Neither the API server nor controllers are asked, and few changes are tried.
         """

@@ -23,7 +23,7 @@ _MOST_CAUSES: Final = 3
 def headline(
     requests: Sequence[RequestReport], clashes: Sequence[Clash], nodes: Sequence[NodesByReason], cause: str
 ) -> str:
-    """What is wrong, in one line without a full stop, for a pod that fits nowhere.
+    """The first line of an explanation of a pod that fits nowhere, without a full stop.
 
     Args:
         requests: the devices, judged for each alternative of each request.

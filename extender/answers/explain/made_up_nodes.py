@@ -1,4 +1,4 @@
-"""What becomes of a node that does not exist: its devices, the pods on it, and the devices that nobody takes.
+"""Nodes that do not exist, after a plan: their devices, the pods on them, and the devices that nobody takes.
 
 Answers to what-ifs and the console's view of sessions tell of such nodes.
 """

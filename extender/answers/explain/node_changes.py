@@ -223,7 +223,7 @@ def repair(pool: Pool, problem: str) -> ProposedChange:
 
 
 def _corrected(slices: Sequence[Slice]) -> _Corrected:
-    """The same slices in the right number, with each name once and all counters that devices consume."""
+    """The slices of a pool in the right number, with each name once and all counters that devices consume."""
     orders: list[str] = []
     published = [pair for each in slices for pair in each.counter_sets]
     correct = _Correcting({name: dict(counters) for name, counters in published}, orders)
@@ -321,7 +321,7 @@ def release(claim: ClaimObject, snapshot: Snapshot, priority: int) -> ProposedCh
 
 
 def _facts(pod: Pod, priority: int) -> str:
-    """What is to be known before a pod is deleted."""
+    """The facts to know before a pod is deleted."""
     higher = f"of higher priority: {pod.priority}; " if pod.priority > priority else ""
     return f" ({higher}{pod.controller or 'no controller'} makes it again)"
 
@@ -363,7 +363,7 @@ _OF_EVERY: Final = frozenset({RemedyKind.TOLERATE, RemedyKind.FREE})
 
 @dataclass(slots=True)
 class _Offer:
-    """What a node offers to one alternative of a request.
+    """The devices that a node offers to one alternative of a request.
 
     Attributes:
         free: the number of suitable devices.

@@ -35,7 +35,7 @@ _BY_COMMANDS: Final = frozenset(RemedyKind) - {
 
 @dataclass(frozen=True, slots=True)
 class ObjectPatch:
-    """What changes in one object.
+    """The changes of one object.
 
     Attributes:
         resource: what kubectl calls the kind, with the version for which the patch is written.

@@ -219,7 +219,7 @@ _SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What is known of the claims of a pod beyond the watched objects.
+    """Facts about the claims of a pod beyond the watched objects.
 
     Attributes:
         failures: entries of ``spec.resourceClaims`` whose claims are not made, each with the reason: what quota says
@@ -293,6 +293,6 @@ async def _allows_admin_access(namespace: str, api: Api) -> bool:
 
 
 def _last(event: RawObject) -> str:
-    """When the Event was recorded last. Controllers that use core/v1 write the deprecated field."""
+    """The time at which the Event was recorded last. Controllers that use core/v1 write the deprecated field."""
     latest = (event.get("series") or {}).get("lastObservedTime") or event.get("deprecatedLastTimestamp")
     return str(latest or event.get("eventTime") or event["metadata"].get("creationTimestamp") or "")

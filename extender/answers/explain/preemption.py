@@ -27,7 +27,7 @@ _MOST_NODES: Final = 16
 
 
 def preemption_of(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> PreemptionReport | None:
-    """What device preemption would do for a pod that fits nowhere.
+    """The report of what device preemption would do for a pod that fits nowhere.
 
     None if preemption does not concern the pod: no other pod holds devices that the nodes reach, or the pod's priority
     is 0 or less and no holder has a lower one.
@@ -71,7 +71,7 @@ def _refused(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, solver: 
 
 
 def _spared(other: Pod, pod: Pod, needless: str, snapshot: Snapshot) -> _Protection:
-    """What protects a pod that holds devices, and the pod. ``needless``: why its eviction is of no use."""
+    """A pod that holds devices, with the reason why it is not evicted. ``needless``: why its eviction is of no use."""
     named = f"pod {other}"
     if other.deleting or other.is_finished:
         return "terminating already", named

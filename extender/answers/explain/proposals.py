@@ -180,7 +180,7 @@ class ProposalTrials:
     def _successors(
         self, changes: Sequence[ProposedChange], after: Snapshot, solver: Solver, node: str
     ) -> tuple[Successor, ...]:
-        """Where the successors of deleted pods are once the pod is on a node; nothing if there is no time to see."""
+        """The places of the successors of deleted pods once the pod is on a node; none if there is no time to see."""
         first, later = self._made_again(changes)
         if not (first or later):
             return ()

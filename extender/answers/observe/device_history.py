@@ -45,7 +45,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one claim holds."""
+    """The devices that one claim holds."""
 
     uid: str
     devices: frozenset[DeviceId]
@@ -151,7 +151,7 @@ class DeviceHistory(View[_Holding]):
 
 
 def _allocated(allocation: AllocationResult) -> datetime | None:
-    """When the claim was allocated, if whoever allocated it has written that down."""
+    """The time at which the claim was allocated, if whoever allocated it has written that down."""
     try:
         return datetime.fromisoformat(allocation.timestamp) if allocation.timestamp else None
     except ValueError:

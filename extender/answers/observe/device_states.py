@@ -31,7 +31,7 @@ _COUNTED: Final = tuple(product(DeviceKind, DeviceState))
 
 @dataclass(slots=True)
 class _Seen:
-    """What nodes see of a pool.
+    """The part of a pool that nodes see.
 
     Attributes:
         nodes: all nodes of the cluster.

@@ -82,7 +82,7 @@ class _Counted(View[Counter[_L]]):
 
 
 class ClaimSource(Enum):
-    """What a claim was made from; the words are those of kube-controller-manager's metric of claims."""
+    """The source of a claim, in the words of kube-controller-manager's metric of claims."""
 
     CLAIM = "resource_claim"
     """A person or a program has made it."""
@@ -237,7 +237,7 @@ class Overview:
         return NOT_LISTED if self.whole_pods is None else await self.whole_pods.listed(self.verb_priority.turn())
 
     def offload(self, caller: str, *, selects: bool = False) -> Offload:
-        """Where a table or a page is made for a caller.
+        """The way to make a table or a page for a caller, off the event loop.
 
         Args:
             caller: whose place it takes.

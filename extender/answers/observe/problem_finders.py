@@ -1,4 +1,4 @@
-"""What may be wrong with objects that no feature owns: slices, classes, claims, pods, and kube-scheduler's settings."""
+"""Finders of problems with objects that no feature owns: slices, classes, claims, pods, kube-scheduler's settings."""
 
 import re
 from collections import Counter

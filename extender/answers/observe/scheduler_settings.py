@@ -1,4 +1,4 @@
-"""What is wrong with the configuration of the kube-scheduler beside a service.
+"""A check of the configuration of the kube-scheduler beside a service.
 
 Only what concerns dra-extender is checked: whether pods with devices are scheduled safely and without waits.
 kube-scheduler itself refuses unknown fields.
@@ -48,7 +48,7 @@ _VERBS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFinding:
-    """What is wrong with a field of the file.
+    """A problem with a field of the file.
 
     Attributes:
         field: path of the field.
@@ -66,7 +66,7 @@ class SchedulerFinding:
 
 
 def check_scheduler(text: str, settings: Settings) -> tuple[SchedulerFinding, ...]:
-    """What is wrong with a kube-scheduler's configuration beside a service with these settings.
+    """The problems of a kube-scheduler's configuration beside a service with these settings.
 
     Args:
         text: YAML of a KubeSchedulerConfiguration.
@@ -235,13 +235,13 @@ def _mappings(value: object) -> list[Mapping[str, Any]]:
 
 
 def scheduler_file_of(settings: Settings) -> Callable[[], str] | None:
-    """What reads the file that the settings name; None: they name none."""
+    """A reader of the file that the settings name; None: they name none."""
     path = settings.scheduling.scheduler_file
     return partial(read_text, Path(path)) if path else None
 
 
 class OfSchedulerFile:
-    """What is wrong in the file with the scheduler's configuration. It is read at each look.
+    """A finder of problems in the file with the scheduler's configuration. It is read at each look.
 
     Args:
         read: the text of the file; None: no file is known.

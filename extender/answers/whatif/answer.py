@@ -41,7 +41,7 @@ class Difference(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Where a pod runs, or why it waits.
+    """The fate of a pod: where it runs, or why it waits.
 
     Attributes:
         node: empty if the pod waits.
@@ -102,7 +102,7 @@ class PodAnswer:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
-    """What would be.
+    """The answer to a what-if: pods that run and pods that wait, then and today.
 
     Attributes:
         pods: those that wait today or then, those that matter most first.
@@ -131,7 +131,7 @@ class WhatIfAnswer:
         return f"<WhatIfAnswer: {printable(summary(self))}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: a row for each pod."""
+        """A table for notebooks: a row for each pod."""
         rows = [(each.pod, _place(each.today), _place(each.then), each.difference.value) for each in self.pods]
         return as_html(TextTable(("pod", "today", "then", "difference"), rows))
 
@@ -188,7 +188,7 @@ def summary(answer: WhatIfAnswer) -> str:
 
 
 def unexamined(answer: WhatIfAnswer) -> str:
-    """For how many pods nobody looked who would be evicted, and what a person can do."""
+    """The number of pods for which nobody looked who would be evicted, and what a person can do."""
     return (
         f"Who would be evicted is not known for {_counted(len(answer.unexamined))}: an answer looks for it for at most "
         f"{MOST_PREEMPTIONS} different requests, and only in its time (the explanation of a pod says it for today)"

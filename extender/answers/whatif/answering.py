@@ -70,7 +70,7 @@ class _Round:
         return all(self._has_turned(each) for each in self.queue)
 
     def fate(self, each: Queued) -> Fate | None:
-        """Where a pod of the queue is, or why it waits; None if it had no turn."""
+        """The fate of a pod of the queue: where it is, or why it waits; None if it had no turn."""
         if node := self.end.nodes.get(each.pod.uid):
             return Fate(node, devices_of(each.pod, self.end.snapshot))
         if not self._has_turned(each):
@@ -116,7 +116,7 @@ class Answering:
     unread: Sequence[str] = ()
 
     def answer(self, question: Question, snapshot: Snapshot) -> WhatIfAnswer:
-        """What would be.
+        """Answer a question.
 
         Raises:
             QuestionError: something that the question names does not exist, or cannot be changed.

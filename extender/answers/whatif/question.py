@@ -29,7 +29,7 @@ class QuestionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be different from the cluster as it is.
+    """A what-if: the differences from the cluster as it is.
 
     Attributes:
         edits: in the order in which they are applied.

@@ -34,7 +34,7 @@ from extender.planning.templates.catalog import HOSTNAME, Catalog, Group, Supply
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodShape:
-    """What decides a pod on a new node. Pods of one shape are interchangeable.
+    """All that decides about a pod on a new node. Pods of one shape are interchangeable.
 
     Attributes:
         groups: names of the node groups that may take it; None: all of them.
@@ -60,7 +60,7 @@ class PodShape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fill:
-    """What a new node takes.
+    """The pods that a new node takes.
 
     Attributes:
         offered: shape to how many pods of it there were.
@@ -89,7 +89,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a group would do for the waiting pods.
+    """The nodes that a group would add for the waiting pods.
 
     Attributes:
         nodes: for each new node, the number of pods of each shape on it.
@@ -249,7 +249,7 @@ class NewNodes:
     # --- nodes ----------------------------------------------------------------------------------------------
 
     def _kind(self, index: int) -> Hashable:
-        """What tells kinds of empty nodes apart. Devices elsewhere may depend on a node's labels."""
+        """The key by which kinds of empty nodes are told apart. Devices elsewhere may depend on a node's labels."""
         if self._differ:
             return index
         of_group = self._groups[index].room.node

@@ -33,7 +33,7 @@ _ONE: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class NodeDemand:
-    """What a pod asks of a node, apart from its claims. A plan counts equal demands as one.
+    """The demand of a pod on a node, apart from its claims. A plan counts equal demands as one.
 
     Attributes:
         amounts: resource and amount (units of 10**-9), by name; "pods" is one of them.
@@ -45,7 +45,7 @@ class NodeDemand:
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """What an empty node of a group has for pods.
+    """The room that an empty node of a group has for pods.
 
     Attributes:
         amounts: the allocatable amounts; None: the template does not say, so resources do not count.
@@ -76,7 +76,7 @@ class NodeRoom:
 
 
 def parse_demand(pod: Mapping[str, object]) -> NodeDemand:
-    """What a core/v1 Pod asks of a node.
+    """The demand of a core/v1 Pod on a node.
 
     Raises:
         InvalidObjectError: all fields with a wrong type.
@@ -192,7 +192,7 @@ _MACHINE: Final = frozenset({"cpu", "memory"})
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What adding nodes of one group gives.
+    """The gain of adding nodes of one group.
 
     Attributes:
         group: place among the groups asked about.

@@ -79,7 +79,7 @@ def priority_of(claim: Claim) -> int:
 
 
 def mode_problem(annotations: Mapping[str, str]) -> str:
-    """What is wrong with the annotations: such a claim is not allocated at all. Empty if they are right."""
+    """The problem with the annotations: such a claim is not allocated at all. Empty if they are right."""
     mode, priority = annotations.get(ALLOCATION_MODE), annotations.get(PRIORITY)
     if mode is not None and mode not in {IMMEDIATE, DELAYED}:
         meant = did_you_mean(nearest(mode, (IMMEDIATE, DELAYED))) or f"; there are {IMMEDIATE} and {DELAYED}"

@@ -57,7 +57,7 @@ GATE: Final = "dra-extender.dev/turn"
 
 
 class Keeping(NamedTuple):
-    """What is kept for a pod: other pods are evicted for it, or its gang gets devices together.
+    """The node and devices that are kept for a pod: others are evicted for it, or its gang gets devices together.
 
     Attributes:
         node: the node of the devices; empty if nothing is kept.
@@ -164,7 +164,7 @@ class GangKey(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """What a pod says about its gang.
+    """The membership of a pod in a gang, as the pod names it.
 
     Attributes:
         name: of the gang.
@@ -442,7 +442,7 @@ class Pod:
 
     @property
     def order(self) -> tuple[int, str, str]:
-        """By this key, the most important pods come first, then the oldest."""
+        """A key by which the most important pods come first, then the oldest."""
         return -self.priority, self.created, self.uid
 
     @property

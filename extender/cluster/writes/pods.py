@@ -368,7 +368,7 @@ class Evictor:
 
 
 def preempted_by(preemptor: Pod, victim: Pod) -> Printable:
-    """What a victim is told. It names a preemptor of its own namespace only."""
+    """The words that a victim is told. It names a preemptor of its own namespace only."""
     return printable(f"preempted by {_named(preemptor, victim)}, which needs the devices on node {preemptor.kept.node}")
 
 

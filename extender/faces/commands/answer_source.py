@@ -1,4 +1,4 @@
-"""Where a command looks, and who answers it: the leader through the API server, a URL, or this process."""
+"""Sources of answers to a command: the leader through the API server, a URL, or this process."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ _ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a command looks.
+    """The place where a command looks.
 
     Attributes:
         origin: of the address and the credentials of the API server; None: a URL of the service is given instead.
@@ -282,7 +282,7 @@ class AnswerSource:
 
 
 def run(place: Place, ask: Callable[[AnswerSource], Awaitable[_T]]) -> _T:
-    """What is asked of the source of a place.
+    """Ask the source of a place.
 
     Raises:
         SourceError: nobody answers.
@@ -374,7 +374,7 @@ async def tunneled(connection: ApiConnection, pod: ServicePod, port: int) -> Asy
 
 
 async def _computed(place: Place, origin: Origin, stack: AsyncExitStack) -> AnswerSource:
-    """This process.
+    """The service in this process.
 
     Raises:
         ConnectError: the API server cannot be used, or a right is missing.

@@ -66,7 +66,7 @@ def _is_read(each: ManifestObject) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Old:
-    """What becomes of objects of earlier APIs.
+    """The conversion of objects of earlier APIs.
 
     Attributes:
         read: the objects that have become others.
@@ -121,7 +121,7 @@ def _templates(classes: Iterable[ResourceClass]) -> Iterable[dict[str, Any]]:
 
 
 def judgements_of(objects: Sequence[ManifestObject]) -> Sequence[ClassJudgement]:
-    """What becomes of the ResourceClasses of manifests."""
+    """The judgements of the ResourceClasses of manifests."""
     classes = [each.value for each in objects if isinstance(each.value, ResourceClass)]
     existing = [dict(each.data) for each in objects if isinstance(each.value, DeviceClass)]
     return judge(classes, existing, CLASSES.api_versions()[0])

@@ -137,7 +137,7 @@ class _KubectlCommands(_Commands):
 
 
 def _print_version(name: str) -> Callable[..., None]:
-    """What the option --version of a program does."""
+    """Print the version, for the option --version of a program."""
 
     def printed(*, wanted: bool) -> None:
         if wanted:

@@ -1,4 +1,4 @@
-"""What commands print: results in the form that the user wants, messages, the exit codes, and the standard streams.
+"""Output of commands: results in the form that the user wants, messages, the exit codes, and the standard streams.
 
 A command whose results cannot be written has failed. Messages that cannot be written are dropped.
 """

@@ -1,4 +1,4 @@
-"""What a user learns about a pod or a claim with rights in its namespace alone: from the object and its Events.
+"""Answers about a pod or a claim for who has rights in its namespace alone: from the object and its Events.
 
 dra-extender and kube-scheduler write there what they decide. Nothing is decided anew here: that needs the nodes,
 devices and pods of others, or the service.
@@ -166,7 +166,7 @@ def _datetime_of(event: RawObject) -> datetime:
 
 
 def _time(event: RawObject) -> str:
-    """When an Event was seen last."""
+    """The time at which an Event was seen last."""
     series = event.get("series") or {}
     found = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
     return str(found or event["metadata"]["creationTimestamp"])

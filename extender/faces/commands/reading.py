@@ -1,4 +1,4 @@
-"""What commands read before they do their work: settings, manifests, names of pods."""
+"""Input that commands read before they do their work: settings, manifests, names of pods."""
 
 import os
 from collections.abc import Sequence

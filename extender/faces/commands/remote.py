@@ -190,7 +190,7 @@ def document(where: str, response: httpx.Response) -> Mapping[str, Any]:
 
 
 def _in_words(error: BaseException) -> str:
-    """What is wrong with a connection; of TLS, whose certificate it is about."""
+    """The problem with a connection; of TLS, whose certificate it is about."""
     match tls_problem(error):
         case TlsProblem(Subject.THEIRS, reason):
             told = f"the certificate of the service is not accepted: {reason}"

@@ -179,7 +179,7 @@ def _claims_of(
 
 
 def _about_cores(spec: Mapping[str, object], claims: Mapping[str, ClaimSpec]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the CPU of a pod, each with its field."""
+    """The problem with the CPU of a pod, each with its field."""
     if problem := too_little_cpu(cpu_request(spec), cores_of(claims.values())):
         yield "containers", problem
     for number, each in enumerate(Fields(spec, "", []).children("containers") if claims else ()):

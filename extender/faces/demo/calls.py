@@ -15,7 +15,7 @@ class CallError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What filter answers: the nodes that suit, and the reasons of the others, by node."""
+    """An answer of filter: the nodes that suit, and the reasons of the others, by node."""
 
     passed: Sequence[str]
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Calls:
         await self._post("bind", {**names, "Node": node})
 
     async def headline(self, pod: RawObject) -> str:
-        """In one line, why a pod waits; empty if it need not wait any more, or is gone. Raises CallError."""
+        """The reason why a pod waits, in one line; empty if it need not wait any more, or is gone. Raises CallError."""
         key: ObjectKey = key_of(pod)
         reply = await self._http.get(f"explain/{key.namespace}/{key.name}", headers={"accept": "application/json"})
         return (reply.json().get("headline") or "") if reply.is_success else ""

@@ -31,7 +31,7 @@ _CALLER: Final = "the demo's autoscaler"
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What is played before a service.
+    """The demo: actors that play before a service.
 
     Attributes:
         seed: decides which pods come, when, and how long they run.

@@ -26,7 +26,7 @@ _NOTEBOOKS: Final = 4
 
 @dataclass(slots=True)
 class Stage:
-    """Where scenes are played.
+    """The stage where scenes are played.
 
     Attributes:
         chance: from the seed.

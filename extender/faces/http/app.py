@@ -59,7 +59,7 @@ class Listener(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EndpointParts:
-    """What endpoints are made of."""
+    """The parts that endpoints are made of."""
 
     extender: Extender
     autoscaler: Autoscaler

@@ -53,7 +53,7 @@ class Port:
 
     @property
     def url(self) -> str:
-        """Where it can be reached, without a path."""
+        """The URL at which the listener can be reached, without a path."""
         host, port = self.socket.getsockname()[:2]
         return f"{'https' if self.certificates else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -171,7 +171,7 @@ def run(opening: AbstractAsyncContextManager[ServedCluster], settings: Settings,
 
 
 def surroundings_of(cluster: ServedCluster, settings: Settings, catalog: Catalog) -> Surroundings:
-    """What is around a service over a cluster."""
+    """The surroundings of a service over a cluster."""
     reader = None if cluster.live is None else cluster.live.api
     whole_pods = None if reader is None else WholePods(reader, settings.cluster.pods_for_answers)
     return Surroundings(

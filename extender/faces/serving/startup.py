@@ -1,4 +1,4 @@
-"""What is told of a start: what takes long, what the first lists have brought, and, on a terminal, where to look."""
+"""Messages about a start: what takes long, what the first lists have brought, and, on a terminal, where to look."""
 
 import asyncio
 import re

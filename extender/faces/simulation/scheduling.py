@@ -136,7 +136,7 @@ class Placements(tuple[Placement, ...]):
         return f"<Placements: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """A table for notebooks."""
         return as_html(self.table)
 
     @property

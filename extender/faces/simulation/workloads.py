@@ -353,7 +353,7 @@ _Children = Mapping[tuple[str, str, str], Sequence[Mapping[str, Any]]]
 
 
 class _Around(NamedTuple):
-    """What the cluster has besides a workload."""
+    """The objects of the cluster beside a workload."""
 
     children: _Children
     nodes: Sequence[NodeObject]

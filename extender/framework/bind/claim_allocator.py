@@ -55,7 +55,7 @@ class ClaimAllocator:
         self._unchecked: Recent[int] = Recent(_KEPT)
 
     def until(self) -> float:
-        """When the work for one pod that begins now has to end, by the loop's clock."""
+        """The time at which work for one pod that begins now has to end, by the loop's clock."""
         return asyncio.get_running_loop().time() + self._times.deadline
 
     def awaited(self, pod: Pod) -> Collection[str]:

@@ -1,4 +1,4 @@
-"""What a bind is to write, decided in the present snapshot; and whether a decision still holds in a later one."""
+"""Plans of binds, decided in the present snapshot; and whether a decision still holds in a later one."""
 
 import asyncio
 import math
@@ -86,7 +86,7 @@ class Reports:
 
 @dataclass(frozen=True, slots=True)
 class BindPlan:
-    """What a bind is to write.
+    """The plan of a bind: what is to be written.
 
     Attributes:
         reservations: in the order of the writes.
@@ -142,7 +142,7 @@ class BindPlanner:
         *,
         foresees: bool = False,
     ) -> BindPlan:
-        """What a bind is to write. From here on, the new allocations are assumed.
+        """The plan of a bind: what is to be written. From here on, the new allocations are assumed.
 
         A short search runs here, and nothing else runs between it and the assumed allocations. A longer one runs in a
         thread. Its result counts if nothing that it depends on has changed meanwhile, or if its devices still suit: a
@@ -407,7 +407,7 @@ def still_holds(cycle: Cycle, node: NodeObject, now: Snapshot, reach: Reach) -> 
 
 
 def _of_nominated(cycle: Cycle, node: NodeObject, snapshot: Snapshot) -> NominationReads | None:
-    """What it depends on what nominated pods leave of a node; None: not only on the node and its pools."""
+    """The reads of nominated devices that a decision depends on; None if it also depends on other pods."""
     if not snapshot.nominated:
         return NominationReads()
     if snapshot.device_quotas and any(uid != cycle.pod.uid for uid in snapshot.kept.unnamed):

@@ -81,7 +81,7 @@ _SPARE_DEVICES: Final = 50_000
 
 @dataclass(slots=True, eq=False)
 class SignatureCache:
-    """What is known of one signature.
+    """The memory of one signature.
 
     Attributes:
         single_of: makes the `Single` of a node view; None unless the signature asks for one device and nothing else.
@@ -388,7 +388,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookup:
-    """What is known of the answer to a question.
+    """The part of an answer that is known.
 
     Attributes:
         names: the nodes.

@@ -1,4 +1,4 @@
-"""What a search knows of nodes by name: node views, the index of those of one snapshot, and verdicts.
+"""Indexes of nodes by name: node views, the index of those of one snapshot, and verdicts.
 
 A node view is everything that a verdict on a node depends on. The index of the next snapshot costs only what changed
 between the two. Verdicts are kept up with the cluster that is followed: an answer takes one dict access for each node.

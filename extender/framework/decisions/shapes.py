@@ -76,7 +76,7 @@ class _Known:
 
 
 class Shapes:
-    """What pods ask for.
+    """The shapes of pods, with how often each is asked for.
 
     Args:
         selectors: evaluates the selectors of the shapes.

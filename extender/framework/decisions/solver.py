@@ -70,7 +70,7 @@ class Remembered(Generic[_T]):
 
 
 class Memories:
-    """What features remember of one cluster, each in an object of its own type. Threads may ask at the same time."""
+    """The memories of features about one cluster, each an object of its own type. Threads may ask at the same time."""
 
     def __init__(self) -> None:
         self._of: dict[type, Any] = {}

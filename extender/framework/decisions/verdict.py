@@ -108,7 +108,7 @@ UNDECIDED: Final = Verdict(lasting=False)
 
 
 class PendingReason(Enum):
-    """What a pending pod waits for."""
+    """The thing that a pending pod waits for."""
 
     NO_ATTEMPT = "no_attempt"
     """A scheduling gate keeps it from its scheduler, or its scheduler does not call the extender."""

@@ -1,1 +1,1 @@
-"""What a pod needs: its claims and its extended resources."""
+"""The needs of a pod: its claims and its extended resources."""

@@ -87,7 +87,7 @@ def _optional(claim: Claim) -> Sequence[str]:
 
 
 def _choices(claim: Claim) -> Iterator[Sequence[Sequence[str]]]:
-    """For each required request with alternatives: for each of these, the last first, the labels of the others."""
+    """The labels to leave out of each required request with alternatives: all but one of these, the last one first."""
     optional = _optional(claim)
     for request in claim.spec.requests:
         if request.prioritized and request.name not in optional:

@@ -57,7 +57,7 @@ _Read = Callable[[], Awaitable[Configuration]]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the address and the credentials of an API server come from.
+    """The source of the address and the credentials of an API server.
 
     Attributes:
         files: kubeconfig files, separated as in KUBECONFIG; empty: those of the pod we run in.

@@ -27,7 +27,7 @@ _HEADER_BREAKS: Final = str.maketrans(dict.fromkeys("\r\n\0", " "))
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens, and how it is called.
+    """The address of a server, and its name.
 
     Attributes:
         name: for the server's certificate.

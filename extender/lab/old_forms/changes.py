@@ -1,4 +1,4 @@
-"""What becomes of the fields of an object that is written anew."""
+"""Changes of the fields of an object that is written anew."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one field.
+    """The change of one field.
 
     Attributes:
         path: of the old field.
@@ -24,7 +24,7 @@ class Change:
 
     @property
     def problem(self) -> Problem:
-        """What is wrong with an object that has the field."""
+        """The problem with an object that has the field."""
         if self.is_lost:
             return Problem(self.path, f"has no counterpart: {self.today}")
         return Problem(self.path, f"is {self.today} today; dra-extender convert writes it")

@@ -78,7 +78,7 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class _Others:
-    """What the other objects say.
+    """The facts that other objects tell.
 
     Attributes:
         are_known: False: only one object is looked at.

@@ -21,7 +21,7 @@ _PLACES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What parameters become: requests and configuration of a claim."""
+    """The parts of a claim that parameters become: requests and configuration."""
 
     requests: Sequence[Object]
     config: Sequence[Object]

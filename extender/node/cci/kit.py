@@ -97,7 +97,7 @@ class CciService:
 
     @property
     def methods(self) -> Methods:
-        """By name."""
+        """The methods, by name."""
         return {
             "CCIAdmit": ("AdmitRequest", self._admit),
             "CCIAddContainerResource": ("AddResourceRequest", self._add),

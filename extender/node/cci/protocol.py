@@ -157,7 +157,7 @@ def grant_of(response: Any) -> Grant:  # noqa: ANN401  # a message
 
 
 def problem_of(grant: Grant, ask: Ask, taken: Iterable[tuple[str, frozenset[int]]]) -> str:
-    """What is wrong with a grant; empty: nothing.
+    """The problem with a grant; empty: nothing.
 
     Args:
         grant: what a driver has answered.

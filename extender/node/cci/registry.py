@@ -53,7 +53,7 @@ class Registry:
         return frozenset(self._drivers)
 
     def endpoint(self, name: str) -> Path:
-        """Where a driver is called. Raises CciError: there is none of this name."""
+        """The socket at which a driver is called. Raises CciError: there is none of this name."""
         if name not in self._drivers:
             others = ", ".join(sorted(self._drivers)) or "none is"
             raise CciError(f"CCI driver {name} is not registered in {self._folder} (registered: {others})")

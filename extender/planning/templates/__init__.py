@@ -1,1 +1,1 @@
-"""What a node that does not exist yet brings: by a node template, or learned from a node of the same group."""
+"""Templates of nodes that do not exist yet: written ones, or learned from a node of the same group."""

@@ -1,4 +1,4 @@
-"""What nodes of some labels bring: by a template, or learned from a real node of the same group."""
+"""The catalog of what nodes of some labels bring: by a template, or learned from a real node of the same group."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -33,7 +33,7 @@ class TemplateError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class NodeTemplate:
-    """What nodes that carry all of the labels bring.
+    """The slices that nodes with all of the labels bring.
 
     Attributes:
         specs: of its ResourceSlices, as written.
@@ -165,7 +165,7 @@ def _rule_problems(spec: Mapping[str, object]) -> tuple[Problem, ...]:
 
 
 def _whole_problems(blueprint: Blueprint) -> Iterator[str]:
-    """What is wrong with the slices taken together, as a node would publish them."""
+    """The problem with the slices taken together, as a node would publish them."""
     built = tuple(blueprint.build(_SAMPLE))
     if NODE_NAME in repr(built):
         yield f"{NODE_NAME} may stand in pool names and attributes, nowhere else"

@@ -1,4 +1,4 @@
-"""Where the pending pods of a gang go: a node and devices for each, or none.
+"""Plans for the pending pods of a gang: a node and devices for each, or none.
 
 The search (`extender.plugins.gangs.search`) takes the pods in one order. After a failure, it begins again, with the
 pods first that found no node. If not all pods can have the best that their claims allow, all get the least first, and

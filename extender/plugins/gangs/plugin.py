@@ -50,7 +50,7 @@ class GangPlugin(Plugin):
         return awaits_devices(refusal.reason)
 
     def keeps_devices(self, pod: Pod, snapshot: Snapshot) -> bool:
-        """For the pods of a gang: all of them together, or none."""
+        """Whether a pod is in a gang: its devices are kept for all of its pods together."""
         return not is_alone(pod, snapshot)
 
     def explain(

@@ -82,7 +82,7 @@ class RejectedMembers:
             known.is_answered = True
 
     def not_answered(self, pod: Pod) -> None:
-        """What was to be done for a pod could not be written."""
+        """Note that what was to be done for a pod could not be written."""
         if (known := self._member_by_uid(pod.uid)) is not None:
             known.is_answered = False
 
@@ -105,7 +105,7 @@ class RejectedMembers:
         return () if known is None else known.with_evictions
 
     def since(self, pods: Iterable[Pod]) -> Sequence[float]:
-        """When those of the pods that were asked about, and have got no node, were asked about first."""
+        """The times at which these pods, if they have got no node, were asked about first."""
         return [known.since for pod in pods if (known := self._member_by_uid(pod.uid)) is not None]
 
     def forget(self, others: Collection[str], snapshot: Snapshot) -> Sequence[Pod]:

@@ -8,7 +8,7 @@ from extender.cluster.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What is to be kept for one pod.
+    """The node and devices that are to be kept for one pod.
 
     Attributes:
         pod: as it is once that is written.

@@ -91,7 +91,7 @@ SHOWN_NODES: Final = 16
 
 @dataclass(slots=True)
 class Watch:
-    """What this process knows of one gang.
+    """The knowledge of this process about one gang.
 
     Attributes:
         members: the size, and the claims that were made for each pod by its uid, at the last look.

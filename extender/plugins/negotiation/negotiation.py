@@ -65,7 +65,7 @@ become free only after its controller was asked again."""
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """When an answer about a claim came, by the clock; and the version of its controller, and what was held, then."""
+    """The moment of an answer about a claim: the clock, the version of the controller, and what was held then."""
 
     at: float
     version: str
@@ -74,7 +74,7 @@ class _Heard:
 
 @dataclass(frozen=True, slots=True)
 class _Inquiry:
-    """What is to be asked of one controller about nodes.
+    """A question to one controller about nodes.
 
     Attributes:
         controller: its name.
@@ -98,7 +98,7 @@ class _Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """What was told of nodes in a question.
+    """The facts about nodes that a question had.
 
     Attributes:
         nodes: the cluster's at that time.

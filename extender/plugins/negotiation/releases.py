@@ -52,7 +52,7 @@ class _RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Pause:
-    """When to try again, by the clock, and the pause after the next failure."""
+    """A pause: when to try again, by the clock, and the pause after the next failure."""
 
     until: float = 0.0
     seconds: float = _PAUSE_SECONDS

@@ -228,7 +228,7 @@ class ControllerWaits(BackgroundTask):
         return [each for *_, each in sorted(turns, key=lambda turn: turn[:2])]
 
     def _probes(self, pods: Iterable[_Waiting], now: float) -> Sequence[_Waiting]:
-        """For each controller that was not asked lately, one of these pods that wait for it.
+        """One of these pods for each controller that was not asked lately, and for which the pod waits.
 
         If its answer has changed, it is asked about the other pods, too.
         """

@@ -73,7 +73,7 @@ class EvictionCaps:
 
 
 class RefusedBy(StrEnum):
-    """What keeps a pod from evicting others; the label of a metric."""
+    """The limit that keeps a pod from evicting others; the label of a metric."""
 
     POD = "pod"
     VICTIMS = "victims"
@@ -148,7 +148,7 @@ class _InVain:
 
 @dataclass(slots=True)
 class _OfNamespace:
-    """What is remembered of one namespace.
+    """The memory of one namespace.
 
     Attributes:
         in_vain: by kind of pod.
@@ -249,7 +249,7 @@ class EvictionLimits:
             self._planned[pod.uid] = self._plan_of(pod, options)
 
     def drop_plan(self, uid: str) -> None:
-        """What was planned for the pod of this uid is not done."""
+        """Forget what was planned for the pod of this uid."""
         with self._alone():
             self._planned.pop(uid, None)
 

@@ -63,7 +63,7 @@ class EvictionCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Evictions:
-    """What may be evicted on a node for a pod.
+    """The evictions that are possible on a node for a pod.
 
     Attributes:
         snapshot: the cluster once the victims that are given have gone.

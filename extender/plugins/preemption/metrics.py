@@ -40,7 +40,7 @@ class PreemptionMetrics:
         self._preemptions.inc()
 
     def evicted(self, victims: int) -> None:
-        """This number of pods were evicted for another pod."""
+        """Note how many pods were evicted for another pod."""
         self._victims.inc(victims)
 
     def in_vain(self, victims: int) -> None:

@@ -206,7 +206,7 @@ class Nominations:
         return node is not None and any(each.deleting for each in holders_near(node, snapshot, self._solver.features))
 
     async def _let_go(self, pod: Pod) -> None:
-        """From now on, the pod may take other devices. The write wakes the pod's scheduler."""
+        """Let the pod take other devices from now on. The write wakes the pod's scheduler."""
         try:
             await self._nominator.let_go(pod)
         except (WriteRefusedError, OutcomeUnknownError) as error:

@@ -224,7 +224,7 @@ class Preemptor(BackgroundTask):
         self._choosing.discard(pod.uid)
 
     def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
-        """What is kept for a pod is kept until the next try."""
+        """Keep what is kept for a pod until the next try."""
         self._nominations.bind_failed(uid, node, error)
 
     @property

@@ -42,7 +42,7 @@ _MOST_WOKEN: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What preempt has let a scheduler evict for a pod.
+    """The victims that preempt has offered a scheduler for a pod.
 
     Attributes:
         options: by node.

@@ -18,7 +18,7 @@ from extender.plugins.quota.totals import Total
 
 
 class Loan(NamedTuple):
-    """What a namespace uses beyond a limit of a quota that may borrow.
+    """A loan: what a namespace uses beyond a limit of a quota that may borrow.
 
     Attributes:
         total: the amounts that are used of the limit.

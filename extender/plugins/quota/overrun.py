@@ -45,7 +45,7 @@ class Overrun(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What would help."""
+        """The advice against the overrun."""
         limit = f"limit {self.limit.name} of DeviceQuota {self.quota.key}"
         if self.lent is None and self.asked > self._hard:
             return f"ask for at most {self._amount_in_words(self._hard)}, or raise {limit}"

@@ -36,7 +36,7 @@ class QuotaPlugin(Plugin):
     of_cluster = ("device_quotas", "problems")
 
     def is_slow(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
-        """If what the namespace has is not remembered, all of its claims have to be measured."""
+        """Whether all claims of the namespace have to be measured, because what it has is not remembered."""
         return bool(snapshot.device_quotas) and not is_counted(pod, snapshot, solver)
 
     def withhold(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> PodClaims:

@@ -89,7 +89,7 @@ def _raise(largest: dict[str, int], amounts: Mapping[str, int]) -> None:
 
 
 class LimitPart(NamedTuple):
-    """What a claim takes of a limit.
+    """The part of a limit that a claim takes.
 
     Attributes:
         pools: the pools of the allocated devices. The amounts depend on nothing else that changes.
@@ -102,7 +102,7 @@ class LimitPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Total:
-    """What the claims of a namespace take of a limit. Assumed allocations do not count.
+    """The part of a limit that the claims of a namespace take. Assumed allocations do not count.
 
     Attributes:
         held: the allocated claims of the namespace, by uid.
@@ -121,7 +121,7 @@ class Total:
 
 
 class Returned:
-    """What controllers have allocated to claims, and what was given back because it was over quota.
+    """The devices that controllers have allocated to claims, and those that were given back: they were over quota.
 
     A controller may return devices of which nobody knew before. So it is asked to allocate for such a claim again only
     when the quota has room for as much; or after some minutes, because it may return less then.
@@ -142,7 +142,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptTotal:
-    """What is kept in a namespace, by a limit.
+    """The devices that are kept in a namespace, by a limit.
 
     Attributes:
         claims: for which something is kept.

@@ -254,7 +254,7 @@ class Requeue(BackgroundTask):
 
     @property
     def _least(self) -> Attention:
-        """When a pod is looked at again for which there is no node: perhaps devices are kept for another pod."""
+        """The time to look again at a pod for which there is no node: perhaps devices are kept for another pod."""
         return Attention.RELEASE if self._woken else Attention.CHANGES
 
     @property
@@ -280,7 +280,7 @@ class Requeue(BackgroundTask):
                 self._release(uid)
 
     def _release(self, uid: str) -> None:
-        """What was kept for a woken pod may be had by others."""
+        """Release what was kept for a woken pod: others may have it."""
         if self._woken.pop(uid, None) is not None:
             self._state.keep_for(uid, NOTHING_KEPT)
             for each in self._rejected.values():

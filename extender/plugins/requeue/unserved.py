@@ -43,7 +43,7 @@ _LATE: Final = 6 * PATIENCE
 
 
 class Cause(NamedTuple):
-    """What is wrong with a pod that fits nowhere.
+    """The cause for which a pod fits nowhere.
 
     Attributes:
         line: in one line; empty if it is not known.

@@ -189,7 +189,7 @@ _OWNER: Final = (VERSION, RESOURCE_CLASSES.kind)
 
 @dataclass(frozen=True, slots=True)
 class ClassJudgement:
-    """What becomes of a ResourceClass.
+    """The judgement of a ResourceClass: the device class that is made of it, or why none is.
 
     Attributes:
         device_class: the DeviceClass that it should have; None if it is not accepted.

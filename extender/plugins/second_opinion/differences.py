@@ -1,4 +1,4 @@
-"""Where cel-python is known to differ from CEL as Kubernetes has it. What meets a difference is not checked.
+"""Known differences of cel-python from CEL as Kubernetes has it. What meets a difference is not checked.
 
 A selector that calls a function, or uses syntax, that cel-python does not have is not checked either; `Unchecked` says
 which. A test has an expression for each difference.

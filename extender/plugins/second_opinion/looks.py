@@ -17,7 +17,7 @@ EVALUATION_SECONDS: Final = 1.0
 
 @dataclass(slots=True)
 class Tally:
-    """What came of second looks.
+    """The results of second looks.
 
     Attributes:
         results: devices by result, as `SecondLook` has it.

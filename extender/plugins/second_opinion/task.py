@@ -28,7 +28,7 @@ MOST_DISAGREEMENTS: Final = 256
 
 
 class Disagreements:
-    """What the engines disagree about, by claim: kept as long as the claim is there, and told as problems."""
+    """Disagreements of the engines, by claim: kept as long as the claim is there, and told as problems."""
 
     def __init__(self) -> None:
         self._findings: FairMemory[Sequence[Finding]] = FairMemory(MOST_DISAGREEMENTS)

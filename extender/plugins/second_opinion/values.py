@@ -55,7 +55,7 @@ class Amount:
 
     @property
     def order(self) -> Fraction:
-        """What amounts are compared by."""
+        """The key by which amounts are compared."""
         return self.value
 
     def check_plain(self) -> None:
@@ -87,7 +87,7 @@ class Semver:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """What versions are compared by; build metadata has no part in it."""
+        """The key by which versions are compared; build metadata has no part in it."""
         return (self.numbers, self._is_release, self._tail)
 
     def __eq__(self, other: object) -> bool:

@@ -82,7 +82,7 @@ class Turns:
                 heappush(heap, (self._place(namespace), queue[0][0], namespace))
 
     def _place(self, namespace: str) -> float:
-        """By this, namespaces are sorted."""
+        """The key by which namespaces are sorted."""
         return self._used.get(namespace, 0.0) if self.used(namespace) > CREDIT_SECONDS else 0.0
 
     def _renew(self) -> None:

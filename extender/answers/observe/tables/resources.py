@@ -42,7 +42,7 @@ _PLACE: Final = re.compile(
 
 
 class By(Enum):
-    """What a row is about."""
+    """The subject of a row."""
 
     NODE = "node"
     """Devices of one node with equal properties."""

@@ -27,7 +27,7 @@ def _kind(health: KindHealth) -> Item:
 
 
 def decisions(entries: Iterable[DecisionEntry], *, namespace: str = "", pod: str = "", verb: str = "") -> TableView:
-    """What was decided, the latest first."""
+    """The latest decisions, the newest first."""
     columns = ("time", "id", "verb", "namespace", "pod", "node", "passed", "rejected", "milliseconds", "error")
 
     def rows() -> Iterator[Row]:

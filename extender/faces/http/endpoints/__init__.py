@@ -1,1 +1,1 @@
-"""What is served, a module for each kind of endpoint."""
+"""Endpoints, a module for each kind."""

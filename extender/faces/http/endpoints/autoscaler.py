@@ -181,7 +181,7 @@ _PAUSE: Final = 4
 
 
 class Since(BaseModel):
-    """What the page has read."""
+    """The state that the page has read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

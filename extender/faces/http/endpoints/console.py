@@ -118,7 +118,7 @@ class DeviceParameters(BaseModel):
 
 
 class Following(BaseModel):
-    """From where on."""
+    """The point from which a page follows."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

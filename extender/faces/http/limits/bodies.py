@@ -138,7 +138,7 @@ class Bodies:
         room.close()
 
     def whose_turn(self, caller: str, head: bytes) -> str:
-        """In whose turn a body is read and decoded: the caller's; of a scheduler's calls, that of the pod's namespace.
+        """The turn in which a body is read and decoded: the caller's; in a scheduler's call, the pod's namespace's.
 
         A scheduler asks for all tenants. So long pods of one namespace delay those of others by one piece, or one body.
 

@@ -32,7 +32,7 @@ _MEMBER: Final = Cause("member-class", "device class {detail}")
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a pod needs on one node.
+    """The needs of a pod on one node.
 
     Attributes:
         pending: claims to allocate there, together; a special claim comes last.
