@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -16,12 +17,20 @@ Open = Callable[..., Console]
 VIEWS = {
     "fleet": "",
     "waiting": "#/waiting",
+    "problems": "#/problems",
+    "claims": "#/claims",
+    "classes": "#/classes",
+    "pools": "#/pools",
+    "quotas, of which there are none": "#/quotas",
+    "gangs": "#/gangs",
+    "preemptions, of which there are none": "#/preemptions",
     "decisions": "#/decisions",
     "a pod that waits": "#/pod/demo/five-quarters",
     "a pod that is bound": "#/pod/demo/inference",
     "a device": "#/device/gpu.example.com/gpu-east-2/gpu-0",
     "a shared device": "#/device/uplink.example.com/edge-east-1/uplink-0",
     "a claim": "#/claim/demo/annotator-gpu-x7k2p",
+    "a node": "#/node/gpu-east-2",
 }
 
 
@@ -302,8 +311,108 @@ def test_what_to_write_can_be_copied(console: Open, example: Served) -> None:
 
 
 @pytest.mark.parametrize(
+    ("route", "table", "first"),
+    [
+        ("#/problems", "problems", lambda row: f"{row['kind']} {row['object']}"),
+        ("#/claims", "claims", lambda row: f"{row['namespace']}/{row['claim']}"),
+        ("#/classes", "resources?by=class", lambda row: row["class"]),
+        ("#/pools", "pools", lambda row: row["pool"]),
+        ("#/gangs", "gangs", lambda row: f"{row['namespace']}/{row['gang']}"),
+    ],
+)
+def test_a_view_of_a_table_has_a_line_for_each_row(
+    console: Open, example: Served, route: str, table: str, first: Callable[[Mapping[str, Any]], str]
+) -> None:
+    page, rows = console(example, route), example.table(table)
+    assert rows
+    assert page.texts("tbody td:first-child") == [first(each) for each in rows]
+    assert answer(page).split()[0] == str(len(rows))
+
+
+def test_a_view_of_a_table_is_filtered_by_namespace_and_by_any_text(console: Open, example: Served) -> None:
+    page = console(example, "#/claims?text=gpu-east-2")
+    wanted = [each for each in example.table("claims") if any("gpu-east-2" in device for device in each["devices"])]
+    assert len(page.texts("tbody tr")) == len(wanted)
+    page.one("input[name=text]").fill("no such text")
+    expect(page.one(".note")).to_contain_text("No claim matches; without filters there are")
+    page.one("input[name=text]").fill("")
+    page.one("select[name=namespace]").select_option("ops")
+    expect(page.one("tbody tr")).to_have_count(sum(each["namespace"] == "ops" for each in example.table("claims")))
+
+
+def test_an_empty_view_of_a_table_says_what_would_fill_it(console: Open, example: Served) -> None:
+    for route, told in (("#/quotas", "There are no DeviceQuotas"), ("#/preemptions", "No pod waits for evictions")):
+        expect(console(example, route).one(".note")).to_contain_text(told)
+
+
+def test_a_problem_leads_to_its_pod(console: Open, example: Served) -> None:
+    page = console(example, "#/problems")
+    page.one("td a", has_text="demo/no-such-class").click()
+    expect(page.one("h1")).to_have_text("demo/no-such-class")
+
+
+def test_a_node_shows_its_devices_their_holders_and_what_would_fit(console: Open, example: Served) -> None:
+    page = console(example, VIEWS["a node"])
+    rows = example.table("devices?node=gpu-east-2")
+    assert [text.split(" ")[0] for text in page.texts(".rows tbody td:first-child")] == [
+        each["device"] for each in rows
+    ]
+    held = [each for each in rows if each["claims"]]
+    assert [text for text in page.texts('td[data-label="held by"]') if text] == [
+        ", ".join(each["claims"]) for each in held
+    ]
+    hardware = [each for each in rows if each["kind"] == "physical"]
+    assert answer(page).startswith(
+        f"{sum(each['state'] == 'free' for each in hardware)} of {len(hardware)} devices free"
+    )
+    classes = {each["class"]: each for each in example.table("resources?by=class&node=gpu-east-2") if each["devices"]}
+    told = {f"{name}: {each['free']} of {each['devices']}" for name, each in classes.items()}
+    assert set(page.texts(".chips li")) == told
+    page.one("td a", has_text="annotator").first.click()
+    expect(page.one("h1")).to_have_text("demo/annotator-gpu-x7k2p")
+
+
+def test_the_search_finds_by_the_keyboard_alone(console: Open, example: Served) -> None:
+    page = console(example)
+    keys = page.page.keyboard
+    keys.press("/")
+    expect(page.one("#search")).to_be_focused()
+    keys.type("annotator")
+    expect(page.one("#found li")).to_have_text(["pod demo/annotator bound", "claim demo/annotator-gpu-x7k2p reserved"])
+    assert page.violations() == []
+    keys.press("ArrowDown")
+    expect(page.one('#found [aria-selected="true"]')).to_contain_text("claim")
+    keys.press("Enter")
+    expect(page.one("h1")).to_have_text("demo/annotator-gpu-x7k2p")
+    expect(page.one("#search")).to_have_value("")
+    keys.press("/")
+    keys.type("a/b")  # a slash in the field is a letter
+    expect(page.one(".search .none")).to_contain_text('Nothing has "a/b" in its name')
+    keys.press("Escape")
+    expect(page.one(".search .none")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "leads"),
+    [
+        ("gpu-east-1", "node", "#/node/gpu-east-1"),
+        ("gpu-partition", "class", "#/fleet?class=gpu-partition.example.com"),
+        ("five-quarters", "pod", "#/pod/demo/five-quarters"),
+        ("gpu-east-2/gpu-1", "device", "#/device/gpu.example.com/gpu-east-2/gpu-1"),
+    ],
+)
+def test_what_the_search_finds_has_its_page(console: Open, example: Served, text: str, kind: str, leads: str) -> None:
+    page = console(example)
+    page.one("#search").fill(text)
+    page.one("#found li", has=page.one(".quiet", has_text=re.compile(f"^{kind}$"))).first.click()
+    page.page.wait_for_function(f"location.hash === {leads!r}")
+    assert page.route() == leads
+
+
+@pytest.mark.parametrize(
     ("route", "text"),
     [
+        ("#/node/nothing", "there is no node nothing"),
         ("#/pod/demo/nothing", "pod demo/nothing does not exist"),
         ("#/claim/demo/nothing", "claim demo/nothing"),
         ("#/device/gpu.example.com/gpu-east-1/gpu-99", "there is no device gpu-99 in pool gpu.example.com/gpu-east-1"),

@@ -34,6 +34,8 @@ TABLES: Final = (
     "/claims",
     "/pods",
     "/quotas",
+    "/gangs",
+    "/preemptions",
     "/problems",
     "/decisions",
 )
@@ -50,6 +52,8 @@ GETS: Final = (
     "/console/fleet",
     "/console/matches",
     "/console/history",
+    "/console/search",
+    "/console/node",
     "/console/sessions",
     "/console/what-if",
     "/what-if",

@@ -2,7 +2,7 @@
 import { explanation } from "./explanation.js";
 import { tied } from "./constraints.js";
 import { holds } from "./history.js";
-import { again, badge, deviceLink, facts, joined, namedLink, note, unread } from "./parts.js";
+import { again, badge, deviceLink, facts, joined, namedLink, nodeLink, note, unread } from "./parts.js";
 import { Reader } from "./reader.js";
 import { link } from "./route.js";
 import { get, query, Refused } from "./service.js";
@@ -11,7 +11,7 @@ import { age, html } from "./text.js";
 const MOST_CLAIMS = 10_000; // the service gives no more at once
 
 // A view of one object: read when it is opened, and again when a change concerns it.
-class ObjectView {
+export class ObjectView {
   #reader = null;
   found = null;
 
@@ -79,8 +79,8 @@ export class PodView extends ObjectView {
     return html`${pod
       ? facts([
           ["state", badge(pod.state)],
-          ["node", pod.node ? html`<a href=${link("fleet", [], { node: pod.node })}>${pod.node}</a>` : ""],
-          ["nominated node", pod.nominatedNode],
+          ["node", nodeLink(pod.node)],
+          ["nominated node", nodeLink(pod.nominatedNode)],
           ["asks for", pod.requests.join(", ")],
           ["priority", String(pod.priority)],
           ["scheduler", pod.scheduler],
@@ -116,10 +116,11 @@ function allocation({ devices: names, constraints }, devices) {
       })}</p>`)}
     </div>`,
   );
-  return html`${drawn}${tied([...new Set(names)], constraints, linked)}`;
+  return html`${drawn}${tied([...new Set(names)], constraints, deviceLinkOf)}`;
 }
 
-function linked(name) {
+// A link by DRIVER/POOL/DEVICE.
+export function deviceLinkOf(name) {
   const [driver, pool, device] = split(name);
   return deviceLink({ driver, pool, device });
 }
@@ -179,7 +180,7 @@ export class DeviceView extends ObjectView {
     return items.map((device) => html`${facts([
         ["state", badge(device.state)],
         ["why", device.why],
-        ["node", device.node ? html`<a href=${link("fleet", [], { node: device.node })}>${device.node}</a>` : ""],
+        ["node", nodeLink(device.node)],
         ["driver", html`<a href=${link("fleet", [], { driver: device.driver })}>${device.driver}</a>`],
         ["held by", device.claims.length ? joined(device.claims.map((each) => namedLink("claim", each))) : ""],
         ["blocked by", device.blockedBy.length ? joined(device.blockedBy.map((each) => namedLink("claim", each))) : ""],

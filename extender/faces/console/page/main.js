@@ -9,18 +9,36 @@ import { again, note, unread } from "./parts.js";
 import { Reader } from "./reader.js";
 import { current, link } from "./route.js";
 import { get, Live } from "./service.js";
+import { NodeView } from "./node.js";
+import { Search } from "./search.js";
+import { ClaimsView, ClassesView, GangsView, PoolsView, PreemptionsView, ProblemsView, QuotasView } from "./tables.js";
 import { WaitingView } from "./waiting.js";
 import { WhatIfView } from "./what-if.js";
 import { clock, html } from "./text.js";
 
-const VIEWS = { fleet: FleetView, waiting: WaitingView, decisions: DecisionsView, "what-if": WhatIfView, autoscaler: AutoscalerView, pod: PodView, claim: ClaimView, device: DeviceView };
-const TABS = [["fleet", "Fleet"], ["waiting", "Waiting"], ["decisions", "Decisions"], ["what-if", "What if"], ["autoscaler", "Autoscaler"]];
-const NAMES = { pod: 2, claim: 2, device: 3 };
+const TABS = [
+  ["fleet", "Fleet", FleetView],
+  ["waiting", "Waiting", WaitingView],
+  ["problems", "Problems", ProblemsView],
+  ["claims", "Claims", ClaimsView],
+  ["classes", "Classes", ClassesView],
+  ["pools", "Pools", PoolsView],
+  ["quotas", "Quotas", QuotasView],
+  ["gangs", "Gangs", GangsView],
+  ["preemptions", "Preemptions", PreemptionsView],
+  ["decisions", "Decisions", DecisionsView],
+  ["what-if", "What if", WhatIfView],
+  ["autoscaler", "Autoscaler", AutoscalerView],
+];
+const OBJECTS = [["pod", 2, PodView], ["claim", 2, ClaimView], ["device", 3, DeviceView], ["node", 1, NodeView]];
+const VIEWS = Object.fromEntries([...TABS, ...OBJECTS].map(([name, , view]) => [name, view]));
+const NAMES = Object.fromEntries(OBJECTS); // how many names a view has
 
 const root = document.getElementById("console");
 const devices = new Devices();
 const shared = { devices, redraw };
-const state = { view: null, name: "", route: null, doubt: "", isRead: false, isDrawing: false, read: null };
+const search = new Search(shared);
+const state = { view: null, name: "", tab: "", route: null, doubt: "", isRead: false, isDrawing: false, read: null };
 
 const live = new Live({
   told(message) {
@@ -90,6 +108,7 @@ function draw() {
     <header class="top">
       <a class="brand" href="#/fleet">dra-extender</a>
       <nav aria-label="Views">${TABS.map(([name, title]) => html`<a href=${link(name)} aria-current=${name === state.name ? "page" : "false"}>${title}</a>`)}</nav>
+      ${search.template()}
       <p class="live ${live.isOpen ? "open" : ""}" role="status">${liveness()}</p>
     </header>
     ${note(state.doubt && `The cluster is not known well enough: ${state.doubt}`, "problem")}
@@ -97,6 +116,8 @@ function draw() {
     ${note(state.isRead && reader.error && `The devices may be out of date: ${reader.error.message}`, "problem")}
     <main id="main" tabindex="-1" class=${live.isOpen || !state.isRead ? "" : "past"}>${body}</main>`, root);
   if (state.isRead) view.drawn?.(root);
+  if (state.tab !== state.name) root.querySelector("nav [aria-current=page]")?.scrollIntoView({ inline: "nearest", block: "nearest" });
+  state.tab = state.name;
 }
 
 // The hash is the route, so the link cannot be a plain one.

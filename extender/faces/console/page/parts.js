@@ -16,6 +16,9 @@ export const namedLink = (view, name) => {
   return rest === undefined ? html`${name}` : html`<a href=${link(view, [namespace, rest])}>${name}</a>`;
 };
 
+// A name with a space is no node's, but says which nodes reach a device: "all nodes".
+export const nodeLink = (name) => (name && !name.includes(" ") ? html`<a href=${link("node", [name])}>${name}</a>` : name);
+
 export const joined = (items) => items.map((each, index) => html`${index ? ", " : ""}${each}`);
 
 export const facts = (pairs) => html`<dl class="facts">

@@ -12,10 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from allocator import ClassMembers, Device, DeviceId, Limits, Version
+from allocator.checks import taint_text
 from allocator.pools import Pool
 from allocator.search import SearchBudget, TimedSelectors
-from allocator.tools import JSON
+from allocator.tools import JSON, printable
 from extender.answers.observe.fleet import GROUP_LABELS, STATES, Fleet
+from extender.answers.observe.found_objects import LONGEST, find_objects
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.tables.devices import class_of
 from extender.assembly import Extender
@@ -117,6 +119,22 @@ class DeviceParameters(BaseModel):
     device: str = Field(description="Its name within the pool.", examples=["gpu-0"])
 
 
+class Wanted(BaseModel):
+    """What is looked for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str = Field(max_length=LONGEST, description="A part of a name.", examples=["train"])
+
+
+class NodeParameters(BaseModel):
+    """Which node."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    node: str = Field(description="Its name.", examples=["node-0"])
+
+
 class Following(BaseModel):
     """The point from which a page follows."""
 
@@ -140,6 +158,8 @@ def add_console(app: FastAPI, extender: Extender, group_label: str) -> None:
     _add_fleet(app, overview, fleet, feed)
     _add_matches(app, overview)
     _add_history(app, overview)
+    _add_search(app, overview)
+    _add_node(app, overview)
     _add_changes(app, feed)
 
 
@@ -229,6 +249,46 @@ def _add_history(app: FastAPI, overview: Overview) -> None:
                 {"claim": str(each.claim), "users": each.users, "since": each.since, "until": each.until}
                 for each in found
             ],
+        }
+        return Response(orjson.dumps(document), media_type="application/json")
+
+
+def _add_search(app: FastAPI, overview: Overview) -> None:
+    @app.get(
+        "/console/search",
+        tags=["console"],
+        summary="Pods, gangs, claims, nodes, classes and devices by a part of their name.",
+        response_class=Response,
+        responses={400: {"description": "The text is too long."}},
+    )
+    async def get_console_search(request: Request, query: Annotated[Wanted, Query()]) -> Response:
+        snapshot = overview.state.snapshot
+
+        def made() -> bytes:
+            found = find_objects(query.text, snapshot, overview.verb_priority.turn())
+            return orjson.dumps({"items": [each._asdict() for each in found]})
+
+        return Response(await overview.offload(caller_of(request.scope))(made), media_type="application/json")
+
+
+def _add_node(app: FastAPI, overview: Overview) -> None:
+    @app.get(
+        "/console/node",
+        tags=["console"],
+        summary="A node: its labels, the taints that keep pods off, and what device plugins offer there.",
+        response_class=Response,
+        responses={404: {"description": "There is no such node."}},
+    )
+    async def get_console_node(query: Annotated[NodeParameters, Query()]) -> Response:
+        found = overview.state.snapshot.nodes.get(query.node)
+        if found is None:
+            return error_reply(HTTPStatus.NOT_FOUND, f"there is no node {printable(query.node)}")
+        document = {
+            "node": found.name,
+            "created": found.created,
+            "labels": dict(found.node.labels),
+            "taints": [taint_text(each) for each in found.taints],
+            "plugins": {name: str(amount) for name, amount in found.allocatable.items()},
         }
         return Response(orjson.dumps(document), media_type="application/json")
 

@@ -36,6 +36,7 @@ from extender.kube.resources import (
     CLASSES,
     DEVICE_QUOTAS,
     NODES,
+    POD_GROUPS,
     PODS,
     RESOURCES,
     SLICES,
@@ -43,6 +44,8 @@ from extender.kube.resources import (
     TEMPLATES,
     Resource,
 )
+from extender.plugins.gangs.gang_table import GangState, gangs
+from extender.plugins.preemption.preemption_table import preemptions
 from extender.plugins.quota.limit_use import quotas
 from extender.tools.table import TablePage, TableView, page
 
@@ -466,6 +469,63 @@ _QUOTAS: Final = Table(
 )
 
 
+class GangsAsked(Paging):
+    """Which gangs."""
+
+    namespace: str = Field(default="", description="Of this namespace.", examples=["default"])
+    state: GangState | None = Field(default=None, description="In this state.", examples=["waits"])
+
+
+_GANGS: Final = Table(
+    "gangs",
+    "Gangs: how many of their pods have a node, and what the others wait for.",
+    GangsAsked,
+    lambda overview, query: gangs(overview.state.snapshot, namespace=query.namespace, state=text_of(query.state)),
+    {
+        "namespace": "default",
+        "gang": "training",
+        "kind": "PodGroup",
+        "state": "waits",
+        "size": 4,
+        "pods": 3,
+        "bound": 0,
+        "kept": 0,
+        "priority": 0,
+        "created": "2026-01-01T00:00:00Z",
+        "waiting": ["training-0", "training-1", "training-2"],
+        "why": "waiting for the pods of group training: 3 of 4 are there",
+    },
+    (PODS, POD_GROUPS),
+    when_empty="no pod with devices is in a gang",
+)
+
+
+class Preemptions(Paging):
+    """Which preemptions."""
+
+    namespace: str = Field(default="", description="For pods of this namespace.", examples=["default"])
+
+
+_PREEMPTIONS: Final = Table(
+    "preemptions",
+    "Pods for which others are evicted, and how far that has come.",
+    Preemptions,
+    lambda overview, query: preemptions(overview.state.snapshot, namespace=query.namespace),
+    {
+        "namespace": "default",
+        "pod": "urgent",
+        "priority": 1000,
+        "created": "2026-01-01T00:00:00Z",
+        "node": "node-0",
+        "state": "terminating",
+        "victims": ["default/training"],
+        "devices": ["gpu.example.com/node-0/gpu-0"],
+    },
+    (PODS,),
+    when_empty="no pod waits for evictions",
+)
+
+
 _KINDS: Final = (*RESOURCES, SCHEDULER)
 
 
@@ -558,6 +618,8 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     _CLAIMS,
     _PODS,
     _QUOTAS,
+    _GANGS,
+    _PREEMPTIONS,
     _PROBLEMS,
     _DECISIONS,
 )

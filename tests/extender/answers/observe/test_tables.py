@@ -10,6 +10,7 @@ from extender.config.sources import load
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, NODES, SLICES
 from tests.extender.answers.observe.scenes import ALL_DEVICES, SHOWN, ask, device_list, items
+from tests.extender.plugins.gangs.scenes import member
 from tests.kit.clusters import (
     DRIVER,
     GPU,
@@ -470,6 +471,10 @@ async def test_the_documented_examples_run_and_look_like_the_answers(client: Asy
     await ask(client, "filter", asking(pod("p", "wanted"), "b"))
     cluster.state.apply(Event(EventType.ADDED, SLICES, {**local_slice("d"), "spec": "x"}))
     cluster.state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota(limited(devices=1))))
+    nominated = pod("nominated", "held")
+    nominated["status"]["nominatedNodeName"] = "a"
+    for each in (nominated, *member("x0", "x", 2)):
+        cluster.load(each)
     paths = (await client.get("/openapi.json")).json()["paths"]
     tables = {path: each["get"] for path, each in paths.items() if "views" in each.get("get", {}).get("tags", ())}
     assert set(tables) == {
@@ -480,6 +485,8 @@ async def test_the_documented_examples_run_and_look_like_the_answers(client: Asy
         "/claims",
         "/pods",
         "/quotas",
+        "/gangs",
+        "/preemptions",
         "/problems",
         "/decisions",
     }
