@@ -13,14 +13,15 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, Final
 
 from extender.cluster.objects.claims import ALLOCATION_MODE, IMMEDIATE
@@ -537,18 +538,28 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit("kube-scheduler has ended waits of pods after five minutes")
 
 
+@contextmanager
+def _logs() -> Iterator[Path]:
+    """A folder for the logs of all programs. After an error it stays, and its name is told."""
+    folder = Path(mkdtemp(prefix="dra-extender-waiting-"))
+    try:
+        yield folder
+    except BaseException:
+        _show(f"logs: {folder}")
+        raise
+    rmtree(folder)
+
+
 async def _run(asked: argparse.Namespace) -> int:
-    with TemporaryDirectory(prefix="dra-extender-") as folder:
-        logs = Path(folder)
-        with control_plane(find_binaries(os.environ), logs, logs, ALL_VERSIONS) as plane:
-            async with connect(plane.access()) as client:
-                await define(client, DEVICE_QUOTA)
-                await client.create(NAMESPACES, a_namespace("waiting"))
-                setting = scene(client, plane, "waiting", relays=asked.relays, seed=asked.seed, away_seconds=asked.away)
-                async with setting as running, going(running):
-                    await _disturb(running, asked.only, asked.rounds)
-                _show(f"waits that kube-scheduler has ended after five minutes: {flushed(running.replicas)}")
-                return flushed(running.replicas)
+    with _logs() as logs, control_plane(find_binaries(os.environ), logs, logs, ALL_VERSIONS) as plane:
+        async with connect(plane.access()) as client:
+            await define(client, DEVICE_QUOTA)
+            await client.create(NAMESPACES, a_namespace("waiting"))
+            setting = scene(client, plane, "waiting", relays=asked.relays, seed=asked.seed, away_seconds=asked.away)
+            async with setting as running, going(running):
+                await _disturb(running, asked.only, asked.rounds)
+            _show(f"waits that kube-scheduler has ended after five minutes: {flushed(running.replicas)}")
+            return flushed(running.replicas)
 
 
 async def _disturb(running: Scene, names: Sequence[str], rounds: int) -> None:
