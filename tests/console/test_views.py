@@ -22,7 +22,7 @@ VIEWS = {
     "classes": "#/classes",
     "pools": "#/pools",
     "quotas, of which there are none": "#/quotas",
-    "gangs": "#/gangs",
+    "gangs, of which there are none": "#/gangs",
     "preemptions, of which there are none": "#/preemptions",
     "decisions": "#/decisions",
     "a pod that waits": "#/pod/demo/five-quarters",
@@ -231,6 +231,7 @@ def test_a_group_that_nodes_do_not_have_is_named(console: Open, example: Served)
 def test_a_node_leads_to_its_devices_alone(console: Open, example: Served) -> None:
     page = console(example, VIEWS["a device"])
     page.one("dd a", has_text="gpu-east-2").first.click()
+    page.one("a", has_text="in the fleet").click()
     assert page.route() == "#/fleet?node=gpu-east-2"
     expect(page.one(".line .node").first).to_have_text("gpu-east-2")
     page.one("button.chosen").click()
@@ -317,7 +318,6 @@ def test_what_to_write_can_be_copied(console: Open, example: Served) -> None:
         ("#/claims", "claims", lambda row: f"{row['namespace']}/{row['claim']}"),
         ("#/classes", "resources?by=class", lambda row: row["class"]),
         ("#/pools", "pools", lambda row: row["pool"]),
-        ("#/gangs", "gangs", lambda row: f"{row['namespace']}/{row['gang']}"),
     ],
 )
 def test_a_view_of_a_table_has_a_line_for_each_row(
@@ -341,7 +341,11 @@ def test_a_view_of_a_table_is_filtered_by_namespace_and_by_any_text(console: Ope
 
 
 def test_an_empty_view_of_a_table_says_what_would_fill_it(console: Open, example: Served) -> None:
-    for route, told in (("#/quotas", "There are no DeviceQuotas"), ("#/preemptions", "No pod waits for evictions")):
+    for route, told in (
+        ("#/quotas", "There are no DeviceQuotas"),
+        ("#/gangs", "No pod with devices is in a gang"),
+        ("#/preemptions", "No pod waits for evictions"),
+    ):
         expect(console(example, route).one(".note")).to_contain_text(told)
 
 

@@ -31,7 +31,7 @@ export class NodeView extends ObjectView {
     const hardware = devices.filter((each) => each.kind !== "partition");
     const parts = devices.filter((each) => each.kind === "partition" && each.state === "free");
     const free = hardware.filter((each) => each.state === "free");
-    return html`<p class="answer"><strong>${number(free.length)}</strong> of ${plural(hardware.length, "device")} free${parts.length ? `, or up to ${plural(parts.length, "partition")}` : ""}</p>
+    return html`<p class="answer"><strong>${number(free.length)}</strong> of ${plural(hardware.length, "device")} free${parts.length ? `, or up to ${plural(parts.length, "partition")}` : ""} · <a href=${link("fleet", [], { node: node.node })}>in the fleet</a></p>
       ${facts([
         ["age", age(node.created)],
         ["taints", node.taints.join(", ")],
