@@ -232,7 +232,7 @@ def _values(view: NodePool, reads: AttributeReads) -> Iterator[Hashable]:
 
 
 class _Published:
-    """What decisions read of published devices. Devices with identical fields are read once.
+    """The parts of published devices that decisions read. Devices with identical fields are read once.
 
     Attributes:
         numbers: what checks read, to the number that stands for it.

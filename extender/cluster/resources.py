@@ -59,7 +59,7 @@ _UNITS: Final[Mapping[str, int]] = {"cpu": 10**6}
 
 @dataclass(frozen=True, slots=True)
 class ClaimResources:
-    """What a pod takes of its node by a claim: an entry of ``status.nodeAllocatableResourceClaimStatuses``.
+    """The part of its node that a pod takes by a claim, an entry of ``status.nodeAllocatableResourceClaimStatuses``.
 
     Attributes:
         claim: the claim's name.

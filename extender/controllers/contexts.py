@@ -72,7 +72,7 @@ _ALLOCATED: Final = "/allocated"
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What was judged for a context: its revision, what had been allocated and released, and when, by the clock."""
+    """A judgement for a context: its revision, what had been allocated and released, and when, by the clock."""
 
     revision: int
     allocations: int

@@ -232,7 +232,7 @@ def _middle(solver: Solver) -> float:
 
 
 class _KeptDevices(Remembered[Allocation]):
-    """What pods get of the devices that are kept for them, by uid of the pod."""
+    """The devices that pods get of those that are kept for them, by uid of the pod."""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ class Wanted(NamedTuple):
 
 
 class Together:
-    """What the rules of one namespace say of some pods, the most important ones first.
+    """The rules of one namespace about some pods together, the most important ones first.
 
     Args:
         snapshot: has the claims of the pods.

@@ -90,7 +90,7 @@ class ClaimingContainer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodConditions:
-    """What a pod asks of a node and of its neighbors.
+    """The conditions of a pod for a node and for its neighbors.
 
     Attributes:
         amounts: requests of resources that no device takes or offers, such as ephemeral-storage; in nano units.

@@ -183,7 +183,7 @@ _WORTH_BYTES: Final = 32 * 1024 * 1024
 
 
 class _Mallinfo(ctypes.Structure):
-    """What ``mallinfo2(3)`` returns: ten numbers, the ninth of which is the bytes that are free in all heaps."""
+    """The result of ``mallinfo2(3)``: ten numbers, the ninth of which is the bytes that are free in all heaps."""
 
     _fields_ = [(f"field_{number}", ctypes.c_size_t) for number in range(10)]
 

@@ -70,7 +70,7 @@ class Numbers:
 
 
 class SliceNumbers:
-    """What decisions depend on of each slice, as numbers. They are found once, however often the pool changes.
+    """Numbers for what decisions depend on of each slice. They are found once, however often the pool changes.
 
     Args:
         numbers: the numbers of all values.

@@ -59,7 +59,7 @@ _OTHER_FACTS: Final = itemgetter(*(place for place, name in enumerate(Merit._fie
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """What is known of shapes at one moment.
+    """The shapes that are known at one moment.
 
     Attributes:
         policy: reads the attributes that the shapes read.

@@ -127,7 +127,7 @@ def _containers(pod: Pod, claim: str) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Tally:
-    """What the devices of one claim take, added up.
+    """The sum of what the devices of one claim take.
 
     Attributes:
         names: the resources that a device has an entry for.

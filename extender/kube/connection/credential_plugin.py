@@ -27,7 +27,7 @@ class PluginError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PluginCredential:
-    """What a plugin gives: a token, or a client certificate with its key.
+    """The credential of a plugin: a token, or a client certificate with its key.
 
     Attributes:
         certificate, key: PEM; empty: none.

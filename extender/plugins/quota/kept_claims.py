@@ -76,7 +76,7 @@ class _KeptClaims(Remembered[Sequence[KeptClaim]]):
 
 
 class _Expected(Remembered[Sequence[AllocationResult]]):
-    """What pods would get that only their scheduler has nominated, by uid of the pod."""
+    """The devices that pods would get that only their scheduler has nominated, by uid of the pod."""
 
 
 Rank: TypeAlias = tuple[int, tuple[Any, ...]]

@@ -107,7 +107,7 @@ def quotas(snapshot: Snapshot, solver: Solver, *, namespace: str = "") -> TableV
 
 
 class _Use(NamedTuple):
-    """What is used of a limit, and what of it is kept for pods."""
+    """The use of a limit, and the part of it that is kept for pods."""
 
     used: Amounts
     kept: Amounts

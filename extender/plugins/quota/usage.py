@@ -33,7 +33,7 @@ _ZERO: Final = Quantity(0)
 
 
 class Taken(NamedTuple):
-    """What a claim holds, and its spec, which names the device classes."""
+    """The devices that a claim holds, and its spec, which names the device classes."""
 
     spec: ClaimSpec
     allocation: AllocationResult

@@ -131,7 +131,7 @@ class _Judging:
 
 
 class _Found(NamedTuple):
-    """What is to be kept for a woken pod, and what that is as an allocation; no devices if these are not soon found."""
+    """The devices to keep for a woken pod, and their allocation; no devices if these are not soon found."""
 
     keeping: Keeping
     allocation: Allocation | None = None

@@ -30,7 +30,7 @@ _ANYWHERE: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What filter would say of a pod, as far as it remembers.
+    """The prospect of a pod: what filter would say of it, as far as filter remembers.
 
     Attributes:
         takers: nodes that take it; None: not known.

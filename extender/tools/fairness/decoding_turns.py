@@ -37,7 +37,7 @@ def at_once(steps: Steps[_T]) -> _T:
 
 @dataclass(frozen=True, slots=True)
 class _Done(Generic[_T]):
-    """What work in steps has made."""
+    """The result of work in steps."""
 
     value: _T
 

@@ -21,7 +21,7 @@ _MOST_NAMESPACES: Final = 1024
 
 @dataclass(slots=True)
 class _Part:
-    """What one namespace has spent, in seconds, as it was at a time; and when the namespace has asked last."""
+    """The seconds that one namespace has spent, as of a time; and when the namespace has asked last."""
 
     spent: float
     at: float
