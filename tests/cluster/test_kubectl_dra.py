@@ -190,9 +190,17 @@ async def test_devices_and_claims(kubectl: Site, waiting: str, gpu: Driver) -> N
     assert (wrong.code, "state" in wrong.messages) == (2, True)
 
 
-async def test_without_device_quotas_that_is_said(kubectl: Site) -> None:
-    found = await kubectl.call("quota", "-A")
-    assert (found.code, found.output, found.messages) == (0, "", "note: there are no DeviceQuotas\n")
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("quota", "there are no DeviceQuotas"),
+        ("gangs", "no pod with devices is in a gang"),
+        ("preemptions", "no pod waits for evictions"),
+    ],
+)
+async def test_an_empty_list_says_what_there_is_none_of(kubectl: Site, command: str, told: str) -> None:
+    found = await kubectl.call(command, "-A")
+    assert (found.code, found.output, found.messages) == (0, "", f"note: {told}\n")
 
 
 async def test_a_simulation_writes_nothing_and_considers_what_is_in_use(

@@ -17,6 +17,7 @@ from allocator.checks import DeviceState
 from extender.faces.commands.main import kubectl_app
 from extender.faces.commands.options import ExplainOutput, WideOutput
 from extender.framework.pod_and_claim_states import ClaimState
+from extender.plugins.gangs.gang_table import GangState
 
 NO_FILES: Final = ":4"
 """The directive of Cobra: the shell does not complete names of files."""
@@ -44,6 +45,7 @@ _WORDS: Final = {"claim": "resourceclaims", "pod": "pods"}
 _STATES: Final = {
     "devices": [state.value for state in DeviceState],
     "claims": [state.value for state in ClaimState],
+    "gangs": [state.value for state in GangState],
 }
 
 _OUTPUTS: Final[Mapping[str, type[StrEnum]]] = {

@@ -76,6 +76,15 @@ QUOTAS: Final = PrintedList(
     ("namespace", "quota", "limit", "counts", "used", "hard", "kept", "borrowed", "problem"),
     ("of", "cohort"),
 )
+GANGS: Final = PrintedList(
+    "/gangs",
+    ("namespace", "gang", "kind"),
+    ("namespace", "gang", "state", "size", "pods", "bound", "kept", "why"),
+    ("kind", "priority", "waiting"),
+)
+PREEMPTIONS: Final = PrintedList(
+    "/preemptions", ("namespace", "pod"), ("namespace", "pod", "priority", "node", "state", "victims"), ("devices",)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +239,24 @@ def claims(
 def quota(*, output: OutputOption = WideOutput.TABLE, watched: WatchOption = False, place: PlaceOptions) -> None:
     """DeviceQuotas: what is used of each limit."""
     _list(place, QUOTAS, _namespace(place), output, watched=watched)
+
+
+@command("kubectl dra gangs -A", "kubectl dra gangs --watch")
+def gangs(
+    *,
+    state: Annotated[str, typer.Option(metavar="STATE", help='Only gangs in this state, for example "waits".')] = "",
+    output: OutputOption = WideOutput.TABLE,
+    watched: WatchOption = False,
+    place: PlaceOptions,
+) -> None:
+    """Gangs: how many of their pods have a node, and what the others wait for."""
+    _list(place, GANGS, {**_namespace(place), **_without_empty(state=state)}, output, watched=watched)
+
+
+@command("kubectl dra preemptions -A")
+def preemptions(*, output: OutputOption = WideOutput.TABLE, watched: WatchOption = False, place: PlaceOptions) -> None:
+    """Pods for which others are evicted, and how far that has come."""
+    _list(place, PREEMPTIONS, _namespace(place), output, watched=watched)
 
 
 @command("kubectl dra problems -A", "kubectl dra problems --watch")

@@ -80,6 +80,8 @@ _KUBECTL_COMMANDS: Final = {
     "free": "lists:free",
     "claims": "lists:claims",
     "quota": "lists:quota",
+    "gangs": "lists:gangs",
+    "preemptions": "lists:preemptions",
     "problems": "lists:problems",
     "simulate": "simulate:simulate_live",
     "what-if": "what_if:what_if",

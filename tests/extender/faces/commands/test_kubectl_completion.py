@@ -23,13 +23,14 @@ def completed(line: str, answer: Sequence[str] = ()) -> tuple[list[str], list[li
 @pytest.mark.parametrize(
     ("line", "candidates"),
     [
-        ("p", ["pending", "problems", NO_FILES]),
+        ("p", ["pending", "preemptions", "problems", NO_FILES]),
         ("why", ["why-not", NO_FILES]),
         ("nothing ", [NO_FILES]),
         ("pending --wa", ["--watch", NO_FILES]),
         ("pending -o j", ["json", NO_FILES]),
         ("devices --state t", ["tainted", NO_FILES]),
         ("claims --state in", ["in flight", NO_FILES]),
+        ("gangs --state run", ["runs in part", NO_FILES]),
         ("pending ", [NO_FILES]),
         ("simulate -f ", [FILES]),
         ("what-if -f ", [FILES]),

@@ -10,9 +10,25 @@ import pytest
 from typer.testing import CliRunner
 
 from extender.faces.commands.answer_source import AnswerSource, NoServiceError, Query, ServicePod, find_pod
-from extender.faces.commands.lists import DEVICES, PENDING, RowChange, Rows, changes, free_by_driver, read_rows, watch
+from extender.faces.commands.lists import (
+    CLAIMS,
+    DEVICES,
+    GANGS,
+    PENDING,
+    PREEMPTIONS,
+    PROBLEMS,
+    QUOTAS,
+    PrintedList,
+    RowChange,
+    Rows,
+    changes,
+    free_by_driver,
+    read_rows,
+    watch,
+)
 from extender.faces.commands.main import kubectl_app
 from extender.faces.commands.options import WideOutput
+from extender.faces.http.endpoints.tables import TABLES
 from extender.kube.api import ObjectKey
 from extender.kube.connection.kubeconfig import choose
 from extender.kube.connection.transport import HttpReply, HttpRequest
@@ -109,6 +125,12 @@ def test_an_api_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
 def test_the_namespace_of_the_context_counts(tmp_path: Path) -> None:
     assert choose(str(kubeconfig(tmp_path / "config", "team-a")), "").namespace == "team-a"
     assert choose(str(kubeconfig(tmp_path / "config")), "").namespace == ""
+
+
+@pytest.mark.parametrize("listing", [PENDING, CLAIMS, QUOTAS, GANGS, PREEMPTIONS, PROBLEMS], ids=lambda each: each.path)
+def test_a_list_shows_what_its_table_has(listing: PrintedList) -> None:
+    (table,) = (each for each in TABLES if f"/{each.name}" == listing.path)
+    assert {*listing.key, *listing.columns, *listing.more} <= table.example.keys()
 
 
 async def test_all_pages_are_read_and_notes_are_kept_once() -> None:
