@@ -155,7 +155,8 @@ class Plugin:
     def nominate(self, pods: Sequence[Pod], snapshot: Snapshot, solver: Solver) -> Refusal | None:
         """Why nothing may be kept for some pods of one namespace; None: it may. Each pod has what would be kept for it.
 
-        What is kept for other pods counts.
+        What is kept for other pods counts. If something is kept for all of these pods already, the question is whether
+        it may stay.
         """
 
     def keeps_devices(self, pod: Pod, snapshot: Snapshot) -> bool:
@@ -394,7 +395,7 @@ class Plugins:
 
         Args:
             pods: each with what would be kept for it.
-            snapshot: the cluster, in which nothing is kept for them yet.
+            snapshot: the cluster. Nothing is kept for them yet, or it is asked whether that may stay.
             solver: the allocator.
 
         Raises:

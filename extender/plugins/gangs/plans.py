@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Keeping, Pod
@@ -18,6 +19,9 @@ from extender.plugins.gangs.planner import GangPlanner, shared_claims
 from extender.plugins.gangs.rejected_members import RejectedMembers
 from extender.plugins.gangs.seats import GangPlan, Shortfall
 from extender.tools.offload import Of, Offload
+
+ADMITTING_SECONDS: Final = 0.01
+"""The longest time in which a look at what is kept for a gang asks plugins, such as quotas with slow selectors."""
 
 
 class GangPlans:
@@ -78,6 +82,19 @@ class GangPlans:
         snapshot, names, evictions = self._state.snapshot, self._rejected.names, self._rejected.with_evictions
         kinds = sorted(hash((likeness_of(pod, snapshot), names(pod), evictions(pod))) for pod in gang.free)
         return gang.size, gang.topology, tuple(kinds)
+
+    def refused_now(self, kept: Sequence[Pod]) -> str:
+        """Why a plugin refuses by now what is kept for pods of a gang; empty: it does not, or that is not soon known.
+
+        Others have got devices while the plan was written, or a quota was lowered.
+        """
+        solver = self._decider.solver
+        by = solver.within(solver.clock() + ADMITTING_SECONDS)
+        try:
+            refused = by.plugins.nominate(kept, self._state.snapshot, by) if kept else None
+        except TimeoutError:
+            return ""
+        return "" if refused is None else str(refused.refusal)
 
     def _waits(self, gang: Gang) -> bool:
         """Whether a pod of a gang is still there that lacks something. Threads may ask."""

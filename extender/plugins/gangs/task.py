@@ -214,13 +214,12 @@ class Gangs(BackgroundTask):
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the nodes of a member. The latest call counts for what it knows of the kept node."""
         key = rejection.sent.gang_key
-        if key is None or GANG not in rejection.result.by:
+        if key is None:
             return
-        was_known, watch = self._rejected.note(rejection), self._shown(key)
-        if watch is not None:
+        if (watch := self._shown(key)) is not None:
             watch.active = self._clock()
-            if was_known:
-                watch.asked_again(self._clock())
+        if GANG in rejection.result.by and self._rejected.note(rejection) and watch is not None:
+            watch.asked_again(self._clock())
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has its node."""
@@ -532,9 +531,12 @@ class Gangs(BackgroundTask):
         await self._give_back(gang, watch, f"not all pods of the group were bound within {KEPT_SECONDS:.0f} s")
 
     async def _look_after(self, gang: Gang) -> None:
-        """End what a member can't use; wake members that were asked too early."""
+        """End what members can't use; wake members that were asked too early."""
         if gang.lost:
             await self._writes.end(gang.lost, lambda pod: LOST.format(pod.kept.node))
+            return
+        if why := self._plans.refused_now(gang.kept):
+            await self._give_back(gang, self._watch(gang.key), why)
             return
         making, now = self._watch(gang.key).making_room, self._clock()
         pods = [pod for pod in gang.kept if making.get(pod.uid, 0.0) <= now]

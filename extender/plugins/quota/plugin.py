@@ -18,6 +18,7 @@ from extender.framework.pods.claims import PodClaims
 from extender.framework.victims import VictimOrder
 from extender.kube.api import ObjectKey
 from extender.plugins.quota.borrowers import Borrowers
+from extender.plugins.quota.kept_claims import rank
 from extender.plugins.quota.pod_quota import PodQuota, is_counted, kept_overrun, within_quota
 from extender.plugins.quota.totals import Totals
 
@@ -107,12 +108,20 @@ class QuotaPlugin(Plugin):
         return bool(quotas_of(pod.namespace, snapshot))
 
     def nominate(self, pods: Sequence[Pod], snapshot: Snapshot, solver: Solver) -> Refusal | None:
-        """Compare all that is then kept in the pods' namespace. Raises as `verify`."""
+        """Compare all that is then kept in the pods' namespace. Raises as `verify`.
+
+        If two replicas have kept too much at once, or a quota was lowered, pods of a later `rank` give way: what is
+        kept for them does not count for pods for which something is kept already.
+        """
         if not any(self.counts_holders(pod, snapshot) for pod in pods):
             return None
-        for pod in pods:
-            snapshot = snapshot.with_pod(pod)
-        overrun = kept_overrun(pods[0].namespace, snapshot, solver)
+        if all((known := snapshot.pod(pod.uid)) is not None and known.kept.node for pod in pods):
+            last = max(map(rank, pods))
+        else:
+            last = None
+            for pod in pods:
+                snapshot = snapshot.with_pod(pod)
+        overrun = kept_overrun(pods[0].namespace, last, snapshot, solver)
         return None if overrun is None else Refusal(overrun.reason, str(overrun), overrun.advice)
 
     def queueing_hint(self, topic: Topic, key: Hashable, before: Snapshot, after: Snapshot) -> Collection[str]:

@@ -17,7 +17,7 @@ from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.negotiated_claims import NegotiatedClaim
-from extender.plugins.quota.kept_claims import kept_claims, rank
+from extender.plugins.quota.kept_claims import Rank, kept_claims, rank
 from extender.plugins.quota.overrun import Overrun, Use, cohort_of, overrun, unreadable
 from extender.plugins.quota.totals import KeptTotal, Total, Totals
 from extender.plugins.quota.usage import LimitMeter, Measure, Taken, in_flight, least, most, total
@@ -210,8 +210,14 @@ def _without(claims: PodClaims, withheld: Sequence[tuple[str, str]]) -> PodClaim
     return replace(claims, pending=tuple(pending), withheld=(*claims.withheld, *left_out))
 
 
-def kept_overrun(namespace: str, snapshot: Snapshot, solver: Solver) -> Overrun | None:
-    """The limit that a namespace exceeds with all that is kept for its pods.
+def kept_overrun(namespace: str, last: Rank | None, snapshot: Snapshot, solver: Solver) -> Overrun | None:
+    """The limit that a namespace exceeds with what is kept for its pods.
+
+    Args:
+        namespace: has the quotas.
+        last: what is kept for pods of a later `rank` does not count: they give way. None: all counts.
+        snapshot: the cluster.
+        solver: the allocator.
 
     Raises:
         TimeoutError: selectors of the quotas took too long.
@@ -225,7 +231,7 @@ def kept_overrun(namespace: str, snapshot: Snapshot, solver: Solver) -> Overrun 
 
     try:
         for quota in quotas_of(namespace, snapshot):
-            needed = partial(_kept_amounts, quota, snapshot=snapshot, solver=solver)
+            needed = partial(_kept_until, last, quota, snapshot=snapshot, solver=solver)
             if found := overrun([quota], needed, use, snapshot):
                 return found
     except SearchLimitError as error:
@@ -233,8 +239,13 @@ def kept_overrun(namespace: str, snapshot: Snapshot, solver: Solver) -> Overrun 
     return None
 
 
-def _kept_amounts(quota: DeviceQuota, limit: DeviceLimit, *, snapshot: Snapshot, solver: Solver) -> Amounts:
-    return kept_of(quota, limit, snapshot, solver).amounts
+def _kept_until(
+    last: Rank | None, quota: DeviceQuota, limit: DeviceLimit, *, snapshot: Snapshot, solver: Solver
+) -> Amounts:
+    found = kept_of(quota, limit, snapshot, solver)
+    if last is None:
+        return found.amounts
+    return total(found.parts[each.uid][1] for each in found.claims if rank(each.pod) <= last)
 
 
 def is_counted(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:

@@ -3,7 +3,7 @@
 from allocator import DeviceId
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping
 from extender.kube.api import ObjectKey
-from extender.kube.resources import DEVICE_QUOTAS
+from extender.kube.resources import CLAIMS, DEVICE_QUOTAS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes
 from tests.kit.clusters import DRIVER, claim, pod
 from tests.kit.objects.quotas import limited, quota
@@ -47,6 +47,34 @@ async def test_no_pod_of_a_gang_is_bound_if_the_quota_was_lowered_below_what_is_
     await scene.cluster.api.patch(DEVICE_QUOTAS, ObjectKey("ns", "gold"), lower)
     await scene.schedule()
     assert scene.bound() == {}
+
+
+async def test_what_is_kept_is_given_back_if_another_pod_has_got_the_quota_meanwhile() -> None:
+    """Another replica has bound a pod while the plan was written. No member can be bound until that pod has gone."""
+    scene = Scene(*nodes("ab", 4), quota(limited(devices=3)), *members("x", 3), pod("s", "s-c"), claim("s-c"))
+    await asked_and_planned(scene, "x")
+    await allocated_by_another(scene, "s")
+    await scene.turns(1)
+    assert [scene.known(f"x{number}").kept for number in range(3)] == [NOTHING_KEPT] * 3
+    assert scene.reason("x0") == "waiting for devices for 3 pods of group x together"
+
+
+async def test_of_two_gangs_for_which_too_much_is_kept_together_the_first_one_keeps_it() -> None:
+    """Two replicas have planned them at the same time."""
+    scene = Scene(*nodes("abcd"), quota(limited(devices=3)), *members("x", 2), *members("y", 2))
+    names = ("x0", "x1", "y0", "y1")
+    for name, on in zip(names, "abcd", strict=True):
+        await scene.nominator.keep(scene.known(name), Keeping(on, (DeviceId(DRIVER, on, "gpu-0"),)), in_gang=True)
+    await asked_and_planned(scene, "y")
+    await scene.turns(1)
+    assert [bool(scene.known(name).kept.node) for name in names] == [True, True, False, False]
+    assert scene.reason("x0") == ""
+
+
+async def allocated_by_another(scene: Scene, name: str) -> None:
+    """Another replica writes the allocation of a pod, and its bind goes on."""
+    found = claim(f"{name}-c", allocated=["b/gpu-3"], at="b", users=[name])["status"]
+    await scene.cluster.api.patch_status(CLAIMS, ObjectKey("ns", f"{name}-c"), {"status": found})
 
 
 async def asked_and_planned(scene: Scene, gang: str) -> None:
