@@ -34,6 +34,8 @@ _TIMEOUT: Final = 10.0
 _LONGEST_PAUSE: Final = 10.0
 """Between two looks at the queue, if nothing moves a pod and no backoff ends."""
 
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
 _MOVING: Final = (CLAIMS, CLASSES)
 """Kinds whose events move pods that an extender has rejected, if the scheduler listens to them; slices do not."""
 
@@ -311,14 +313,21 @@ def _has_claims(pod: RawObject) -> bool:
 
 
 def _takes(node: RawObject, pod: RawObject) -> bool:
-    """Whether the scheduler's own filters pass a node: its taints and labels."""
+    """Whether the scheduler's own filters pass a node: its taints, its labels, and the pod's affinity to them."""
     spec, selector = node.get("spec") or {}, pod["spec"].get("nodeSelector") or {}
-    labels = node["metadata"].get("labels") or {}
+    labels, affinity = node["metadata"].get("labels") or {}, (pod["spec"].get("affinity") or {}).get("nodeAffinity")
+    if affinity and not _matches(affinity[_REQUIRED]["nodeSelectorTerms"], labels):
+        return False
     tolerated = {each.get("key") for each in pod["spec"].get("tolerations") or ()}
     taints = [each["key"] for each in spec.get("taints") or () if each["effect"] == "NoSchedule"]
     return all(labels.get(name) == value for name, value in selector.items()) and all(
         key in tolerated for key in taints
     )
+
+
+def _matches(terms: list[RawObject], labels: dict[str, str]) -> bool:
+    """Whether labels match one of the terms; the histories have no other operator than In."""
+    return any(all(labels.get(each["key"]) in each["values"] for each in term["matchExpressions"]) for term in terms)
 
 
 def _below(pod: RawObject, priority: int) -> bool:
