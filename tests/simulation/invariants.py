@@ -86,6 +86,9 @@ class Judge:
     _served: set[str] = field(default_factory=set)
     """The uids of pods that had a node, or devices kept for them, at any time."""
 
+    _complete: set[str] = field(default_factory=set)
+    """The uids of the pods of gangs that were served with as many others as have to run together, at one time."""
+
     _kept_since: dict[ObjectKey, float] = field(default_factory=dict)
     """Since when something is kept for each pod that waits."""
 
@@ -135,7 +138,7 @@ class Judge:
             elif pod["spec"].get("nodeName") and before and not before["spec"].get("nodeName"):
                 self._was_bound(key, pod)
             if pod is not None and (pod["spec"].get("nodeName") or keeping_of(pod).node):
-                self._served.add(pod["metadata"]["uid"])
+                self._note_served(pod)
             if pod is None or pod["spec"].get("nodeName") or not keeping_of(pod).node:
                 self._kept_since.pop(key, None)
             else:
@@ -196,19 +199,30 @@ class Judge:
                 raise ViolationError("one process never collides with itself", message)
 
     def _is_with_its_gang(self, key: ObjectKey, pod: RawObject) -> None:
-        """As many pods of its gang as have to run together had a node, or devices kept for them, at some time."""
-        words = pod["metadata"].get("annotations") or {}
-        if (name := words.get(_GROUP)) is None or not str(words.get(_GROUP_SIZE, "")).isdigit():
+        """As many pods of its gang as have to run together had a node, or devices kept for them, at one time."""
+        if (size := _gang_size(pod)) is None:
             return
         self.counted["no pod of a gang is bound before there are devices for all"] += 1
-        members = [each for each in self._pods.values() if (each["metadata"].get("annotations") or {}).get(_GROUP)]
-        own = [each for each in members if each["metadata"]["annotations"][_GROUP] == name]
-        sizes = {each["metadata"]["annotations"].get(_GROUP_SIZE) for each in own}
-        uids = {each["metadata"]["uid"] for each in own if each["metadata"]["namespace"] == key.namespace}
-        served = len(uids & self._served | {pod["metadata"]["uid"]})
-        if len(sizes) == 1 and len(uids) >= int(words[_GROUP_SIZE]) > served:
-            message = f"pod {key}: {served} of {words[_GROUP_SIZE]} had devices"
+        own = self._gang_of(pod)
+        sizes = {_gang_size(each) for each in own}
+        served = len(self._served & {pod["metadata"]["uid"], *(each["metadata"]["uid"] for each in own)})
+        is_late = pod["metadata"]["uid"] in self._complete
+        if len(sizes) == 1 and len(own) >= size > served and not is_late:
+            message = f"pod {key}: {served} of {size} had devices"
             raise ViolationError("no pod of a gang is bound before there are devices for all", message)
+
+    def _note_served(self, pod: RawObject) -> None:
+        """A pod has a node, or devices are kept for it: perhaps its gang is complete with it."""
+        self._served.add(pod["metadata"]["uid"])
+        if (size := _gang_size(pod)) is not None:
+            served = self._served & {each["metadata"]["uid"] for each in self._gang_of(pod)}
+            self._complete |= served if len(served) >= size else set()
+
+    def _gang_of(self, pod: RawObject) -> list[RawObject]:
+        """The pods that name the gang of a pod."""
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["annotations"][_GROUP]
+        there = [each for key, each in self._pods.items() if key.namespace == namespace]
+        return [each for each in there if (each["metadata"].get("annotations") or {}).get(_GROUP) == name]
 
     def _takes_nothing_kept(self, key: ObjectKey, pod: RawObject) -> None:
         """What is kept for a pod, no other pod gets that is not more important."""
@@ -372,6 +386,13 @@ class Judge:
 def _holds(pod: RawObject) -> bool:
     """Whether a pod has a node and has not ended."""
     return bool(pod["spec"].get("nodeName")) and pod.get("status", {}).get("phase") not in _FINISHED
+
+
+def _gang_size(pod: RawObject) -> int | None:
+    """How many pods of a pod's gang have to run together; None: it is in no gang, or does not say so."""
+    words = pod["metadata"].get("annotations") or {}
+    size = str(words.get(_GROUP_SIZE, ""))
+    return int(size) if words.get(_GROUP) is not None and size.isdigit() else None
 
 
 def _may_evict(pod: RawObject) -> bool:

@@ -193,3 +193,23 @@ async def test_a_claim_of_a_pod_that_waits_is_held() -> None:
 def test_twenty_mistakes_are_planted() -> None:
     assert len(MUTANTS) >= 20
     assert NEEDED.keys() <= MUTANTS.keys()
+
+
+@virtualtime.in_virtual_time
+@pytest.mark.parametrize(("kept", "found"), [(("p", "q"), False), (("p",), True)])
+async def test_a_gang_whose_pod_is_made_again_after_all_were_served_may_be_bound(
+    kept: tuple[str, ...], found: bool
+) -> None:
+    api = world(*wanting("p"), *wanting("q"))
+    for name in ("p", "q"):
+        said = {"dra-extender.dev/group": "gang", "dra-extender.dev/group-size": "2"}
+        await api.patch(PODS, _key(name), {"metadata": {"annotations": said}})
+    judge = Judge(api)
+    for place, name in enumerate(kept):
+        await keep(api, name, f"gpu-{place}")
+    again = await api.get(PODS, _key("q"))
+    await api.delete(PODS, _key("q"))
+    metadata = {name: again["metadata"][name] for name in ("namespace", "name", "annotations")}
+    await api.create(PODS, {**again, "metadata": metadata, "status": {"phase": "Pending"}})
+    await bind(api, "p", "gpu-0")
+    assert law(judge) == ("no pod of a gang is bound before there are devices for all" if found else "")
