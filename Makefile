@@ -71,6 +71,7 @@ test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA 
 # It has a cluster and images of its own, built from Go modules and by the steps of the Dockerfile.
 test-installed: export KUBERNETES := 1.37
 test-installed: $(VENV)/.dev  ## install the chart on real nodes with the image of deploy/Dockerfile, and upgrade, roll back, evict and drain while pods come and go (docs/testing.md): as test-node, and Python 3.13
+	env -u KUBEBUILDER_ASSETS $(BIN)/python -m tests.kit.controlplane.binaries
 	env -u KUBEBUILDER_ASSETS $(BIN)/python -m tests.kit.node.binaries
 	env -u KUBEBUILDER_ASSETS $(BIN)/python -m tests.kit.node.building tests/installed/.images
 	env -u KUBEBUILDER_ASSETS $(BIN)/python -m tests.kit.node.sandbox tests/installed/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/installed

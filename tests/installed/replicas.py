@@ -21,14 +21,14 @@ LEASE: Final = ObjectKey(NAMESPACE, "dra-scheduler")
 _OPERATIONS_PORT: Final = 8889
 _SCRAPE_SECONDS: Final = 2.0
 _SAMPLE: Final = re.compile(r"^(dra_extender_\w+(?:\{[^}]*\})?) ([0-9.e+-]+)$", re.MULTILINE)
-_EXPECTED: Final = (
-    # The machine has no time.
-    "deadline|out of time|timeout|timed out",
-    # A scheduler that ends makes a bind without a node for the pod that it is at. The next one to lead takes the pod.
-    "Node: empty",
+_EXPECTED: Final = {
+    "the machine has no time": "deadline|out of time|timeout|timed out",
+    # Once kube-scheduler is told to end, it scores no node, and takes one without a name (RunScorePlugins in its
+    # framework.go). The next one to lead takes the pod.
+    "a scheduler ends": "Node: empty",
     # Another pod was bound between this one's filter and its bind.
-    "no free device",
-)
+    "the device was taken": "no free device",
+}
 _LINE: Final = re.compile(r"^\S+ (?:stdout|stderr) [FP] ?")
 
 
@@ -107,8 +107,17 @@ def refusals() -> list[str]:
 
     The scheduler tries each such pod again, and some are as they should be (`_EXPECTED`).
     """
-    told = (line for line in lines_of("kube-scheduler") if "Error scheduling pod" in line)
-    return [line for line in told if not re.search("|".join(_EXPECTED), line)]
+    return [line for line in _not_served() if not re.search("|".join(_EXPECTED.values()), line)]
+
+
+def expected_refusals() -> Counter[str]:
+    """The other ones, by their cause."""
+    told = list(_not_served())
+    return Counter({cause: sum(bool(re.search(words, line)) for line in told) for cause, words in _EXPECTED.items()})
+
+
+def _not_served() -> Iterator[str]:
+    return (line for line in lines_of("kube-scheduler") if "Error scheduling pod" in line)
 
 
 def _without_names(text: str) -> str:

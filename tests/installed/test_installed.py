@@ -3,6 +3,7 @@
 The tests share one cluster and go on from each other, in this order.
 """
 
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from tests.installed.replicas import (
     LEASE,
     Monitor,
     errors_of_schedulers,
+    expected_refusals,
     leader,
     lines_of,
     ready,
@@ -190,6 +192,7 @@ async def test_nothing_is_lost_and_nothing_was_refused(
     figures["pods in all"] = f"{len(load.fates)}; taken by the drain: {sum(each.taken for each in load.fates.values())}"
     calls, errors = (monitor.total(f"verb_duration_seconds_count.*{code}") for code in ("", 'code="error"'))
     figures["calls of schedulers"] = f"{calls:.0f}, of which {errors:.0f} failed"
+    figures["of these, by cause"] = ", ".join(f"{cause}: {number}" for cause, number in expected_refusals().items())
     figures["warnings of dra-extender"] = counted(warnings_of_extenders())
     figures["errors of kube-scheduler"] = counted(errors_of_schedulers())
     assert load.lost() == []
@@ -203,7 +206,7 @@ async def test_no_right_is_missing(site: Site, figures: Figures) -> None:
     figures["rights that were not used"] = ", ".join(map(str, unused(chart(site.helm, site.values), AUDIT)))
     assert refused(AUDIT) == []
     for container in ("dra-extender", "kube-scheduler"):
-        assert [line for line in lines_of(container) if "forbidden" in line.lower()] == []
+        assert [line for line in lines_of(container) if re.search("forbidden|unauthorized", line, re.IGNORECASE)] == []
 
 
 def containers_of(pod: RawObject) -> list[RawObject]:
