@@ -355,7 +355,7 @@ async def test_a_body_over_the_limit_is_an_error(cluster: Cluster, verb: str) ->
     [
         ("GET", "/explain/ns", 404, "no such path: /explain/ns; did you mean /explain/{namespace}/{pod}?"),
         ("POST", "/explian", 404, "no such path: /explian; did you mean /explain?"),
-        ("POST", "/nonsense", 404, "no such path: /nonsense; GET / lists what there is"),
+        ("POST", "/xyzzy", 404, "no such path: /xyzzy; GET / lists what there is"),
         ("POST", "/filter/", 404, "no such path: /filter/; did you mean /filter?"),
         ("GET", "/filter/", 404, "no such path: /filter/; did you mean /filter?"),
         ("GET", "/pod", 404, "no such path: /pod; did you mean /pods?"),
