@@ -1,7 +1,7 @@
 """The queue at the gate: which pods are held, and which are next, in fair turns of their namespaces."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
@@ -21,7 +21,6 @@ from extender.framework.queueing_hints import queueing_hint
 from extender.kube.api import ObjectKey
 from extender.plugins.scheduling_gates.gated_pods import GatedPods
 from extender.plugins.scheduling_gates.judging import (
-    HOPELESS,
     NOT_KNOWN,
     WHOLE,
     Prospect,
@@ -30,12 +29,25 @@ from extender.plugins.scheduling_gates.judging import (
     with_lifted,
 )
 from extender.plugins.scheduling_gates.pod_lines import Line, Lines
-from extender.plugins.scheduling_gates.shares import EXTRA_SECONDS, Account, Bounds, Shares
+from extender.plugins.scheduling_gates.shares import (
+    EXTRA_SECONDS,
+    FAILED_SHARE,
+    SLOW_EXTRA_SECONDS,
+    TRY_SECONDS,
+    Account,
+    Bounds,
+    Shares,
+)
 from extender.plugins.scheduling_gates.turn import Next, Turn
 from extender.tools.fairness.turns import Turns
 
 JUDGING_SECONDS: Final = 0.01
-"""How long one look may judge pods on the event loop; and how long it may ask what filter remembers."""
+"""After this time, other work on the event loop goes first; and so long, one look may ask what filter remembers of the
+pods of one namespace."""
+
+MOST_PIECES: Final = 10
+"""In so many pieces of about this time, one look judges new pods. In as many it chooses: half of them are to see who is
+next in each namespace."""
 
 SHOWN_SECONDS: Final = 10.0
 """If the watch still shows the gate of a lifted pod after this time, the pod waits for its turn again."""
@@ -82,6 +94,8 @@ class GateQueue:
     def __init__(self, decider: Decider, bounds: Bounds, tell: Tell) -> None:
         self._decider, self._solver, self._bounds, self._tell = decider, decider.solver, bounds, tell
         self._turns = Turns(self._solver.clock)
+        self._failed = Turns(self._solver.clock)
+        """What failed tries have cost the schedulers."""
         self._snapshot, self._lines = EMPTY, Lines()
         self._gated: dict[str, GatedPods] = {}
         """By namespace."""
@@ -206,10 +220,10 @@ class GateQueue:
 
     # --- judging --------------------------------------------------------------------------------------------
 
-    def judge(self) -> None:
-        """Judge pods that are new, in fair turns of the namespaces, as long as there is time."""
+    def judge(self) -> Iterator[None]:
+        """Judge pods that are new, in fair turns of the namespaces, in pieces as `chosen`."""
         clock = self._solver.clock
-        until = clock() + JUDGING_SECONDS
+        until, left = clock() + JUDGING_SECONDS, MOST_PIECES
         new = [(name, uid) for name, gated in self._gated.items() for uid in islice(gated.new, _MOST_NEW)]
         for name, uid in self._turns.ordered(new, lambda each: each[0]):
             self._of(name).new.pop(uid, None)
@@ -218,7 +232,10 @@ class GateQueue:
                 with self._turns.of(name), self._solver.faults.of(f"pod {pod}", partial(self._hold_faulty, pod)):
                     self._judge(pod)
             if clock() > until:
-                return
+                yield
+                until, left = clock() + JUDGING_SECONDS, left - 1
+                if not left:
+                    return
 
     def _judge(self, pod: Pod) -> None:
         for key in claim_keys(pod):
@@ -251,34 +268,53 @@ class GateQueue:
         """A pod at which something failed is held until something changes that may help it."""
         self._of(pod.namespace).held[pod.uid] = None
 
+    def note_failed(self, namespace: str) -> None:
+        """A scheduler has tried a pod of a namespace in vain."""
+        self._failed.spend(namespace, TRY_SECONDS)
+
+    def note_retry(self, pod: Pod) -> None:
+        """A scheduler has tried a pod in vain. The first time counts once the watch shows it, whoever was asked."""
+        if pod.uid in self._lines.of(Line.REJECTED, pod.namespace):
+            self.note_failed(pod.namespace)
+
     # --- choosing -------------------------------------------------------------------------------------------
 
-    def chosen(self) -> list[Pod]:
-        """Choose the pods that are lifted now.
+    def chosen(self) -> Iterator[Sequence[Pod]]:
+        """Choose the pods that are lifted now, in pieces of about `JUDGING_SECONDS`; other work may go on in between.
 
         Of the namespaces with room, the one whose next pod has the highest priority is first, then the one with the
-        fewest lifted pods, then the one whose next pod is the oldest.
+        fewest lifted pods, then the one whose next pod is the oldest. If there are so many that not all can be asked,
+        those that have used the least time lately are.
         """
         self._forget_lifted()
         self._forks.clear()
-        until, shares, turns = self._solver.clock() + JUDGING_SECONDS, *self._opened()
+        clock, (shares, turns) = self._solver.clock, self._opened()
+        until, left = clock() + JUDGING_SECONDS, MOST_PIECES
         found = [pod for name, turn in turns.items() for pod in self._extra(name, turn, shares)]
         heap: list[_Place] = []
         for name in self._turns.ordered(turns, str):
             with self._turns.of(name):
                 _push(heap, name, turns[name].next(shares), turns[name])
-        while heap and self._solver.clock() <= until:
+            if clock() > until:
+                yield found
+                found, until, left = [], clock() + JUDGING_SECONDS, left - 1
+                if left <= MOST_PIECES // 2:
+                    break
+        while heap and left > 0:
             name = heappop(heap)[-1]
             with self._turns.of(name):
                 if (next_one := turns[name].next(shares)) is not None:
                     found += self._taken(name, turns[name], next_one, shares)
                 _push(heap, name, turns[name].next(shares), turns[name])
-        return found
+            if clock() > until:
+                yield found
+                found, until, left = [], clock() + JUDGING_SECONDS, left - 1
+        yield found
 
     def _opened(self) -> tuple[Shares, dict[str, Turn]]:
         """The shares, and the turn of each namespace."""
         accounts, clock = self._accounts(), self._solver.clock
-        ask = partial(self._asked, clock() + JUDGING_SECONDS)
+        ask = partial(self._asked, {})
         out = Counter((each.namespace, each.kind) for each in self._lifted.values())
         turns = {
             name: Turn(name, gated, accounts.setdefault(name, Account()), out, ask, clock)
@@ -286,24 +322,37 @@ class GateQueue:
             if gated.kinds
         }
         number = len(turns.keys() | set(self._lines.namespaces(Line.LIFTED)))
-        return Shares(self._bounds, sum(each.lifted for each in accounts.values()), number), turns
+        failing = sum(each.failed > 0.0 for each in accounts.values())
+        return Shares(self._bounds, sum(each.lifted for each in accounts.values()), number, failing), turns
 
-    def _asked(self, until: float, uid: str) -> Prospect | None:
-        """What filter remembers of a pod; None: there is no time to ask, or not all pods of its gang are judged."""
+    def _asked(self, used: dict[str, float], uid: str) -> Prospect | None:
+        """What filter remembers of a pod; None: there is no time to ask, or not all pods of its gang are judged.
+
+        Args:
+            used: the time that each namespace has used for its questions.
+            uid: of the pod.
+        """
         pod = self._snapshot.pod(uid)
         if pod is None:
             return NOT_KNOWN
         if pod.gang_key is not None:
             return WHOLE if self._gated[pod.namespace].new.keys().isdisjoint(self._members(pod.gang_key)) else None
-        return prospect_of(pod, self._snapshot, self._decider) if self._solver.clock() < until else None
+        if used.get(pod.namespace, 0.0) >= JUDGING_SECONDS:
+            return None
+        began = self._solver.clock()
+        try:
+            return prospect_of(pod, self._snapshot, self._decider)
+        finally:
+            used[pod.namespace] = used.get(pod.namespace, 0.0) + self._solver.clock() - began
 
     def _extra(self, name: str, turn: Turn, shares: Shares) -> Sequence[Pod]:
         """The first pod of a namespace, once some of its pods have waited for their turn for long enough."""
         now, gated, head = self._solver.clock(), self._gated[name], turn.first()
+        after = now + (EXTRA_SECONDS if shares.may_fail(turn.account) else SLOW_EXTRA_SECONDS)
         if head is None or gated.extra is None or now < gated.extra:
-            gated.extra = now + EXTRA_SECONDS if gated.extra is None else gated.extra
+            gated.extra = after if gated.extra is None else gated.extra
             return ()
-        gated.extra = now + EXTRA_SECONDS
+        gated.extra = after
         return self._taken(name, turn, Next(head, is_hopeless=False), shares)
 
     def _taken(self, name: str, turn: Turn, next_one: Next, shares: Shares) -> Sequence[Pod]:
@@ -312,11 +361,11 @@ class GateQueue:
         first = self._snapshot.pods[self._snapshot.pod_keys[head.uid]]
         uids = [head.uid] if first.gang_key is None else self._members(first.gang_key)
         pods = [pod for uid in uids if uid in self._kinds and (pod := self._snapshot.pod(uid)) is not None]
-        refused = self._over_quota(pods)
+        refused, now = self._over_quota(pods), self._solver.clock()
         for pod in pods:
             gated.remove(pod.uid, self._kinds.pop(pod.uid))
             if refused is None:
-                self._lifted[pod.uid] = _Lifted(name, head.kind, next_one.is_hopeless, self._solver.clock())
+                self._lifted[pod.uid] = _Lifted(name, head.kind, next_one.is_hopeless, now)
             else:
                 self._hold(pod, refused)
         turn.taken(next_one, 0 if refused else len(pods))
@@ -366,6 +415,8 @@ class GateQueue:
             account = accounts.setdefault(each.namespace, Account())
             account.hopeless += each.is_hopeless
             account.lifted += uid in self._lines.of(Line.GATED, each.namespace)
+        for name, account in accounts.items():
+            account.failed = self._failed.share(name)
         return accounts
 
     def _forget_lifted(self) -> None:
@@ -381,11 +432,12 @@ class GateQueue:
                     self._refused(each)
 
     def _refused(self, lifted: _Lifted) -> None:
-        """A pod was rejected: others of its kind are, too, for a while, whatever filter remembers."""
+        """A pod was rejected: others of its kind are, too, for a while."""
+        self.note_failed(lifted.namespace)
         gated = self._gated.get(lifted.namespace)
         kind = None if gated is None else gated.kinds.get(lifted.kind)
         if kind is not None:
-            kind.answer(HOPELESS, self._solver.clock())
+            kind.refuse(self._solver.clock(), is_rare=self._failed.share(lifted.namespace) < FAILED_SHARE)
 
     def not_lifted(self, uid: str) -> None:
         """The gate of a pod that was chosen could not be lifted: the pod waits for its turn again."""

@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
 
 from extender.cluster.objects.pods import Pod
-from extender.plugins.scheduling_gates.judging import Prospect
+from extender.plugins.scheduling_gates.judging import HOPELESS, Prospect
 
 _SPARE: Final = 16
 
@@ -29,11 +29,13 @@ class Kind:
         prospect: of all of them, when it was asked last; None: it was not asked.
         asked: when that was, by the clock.
         is_old: something has changed since.
+        refused: when a scheduler rejected one of them.
     """
 
     prospect: Prospect | None = None
     asked: float = -math.inf
     is_old: bool = False
+    refused: float = -math.inf
     _orders: dict[str, Order] = field(default_factory=dict)
     """By the uid of each pod."""
     _heap: list[tuple[Order, str]] = field(default_factory=list)
@@ -64,8 +66,21 @@ class Kind:
         return self.is_old and not (self.prospect.is_hopeless and now < self.asked + _AGAIN_SECONDS)
 
     def answer(self, prospect: Prospect, now: float) -> None:
-        """Keep an answer."""
-        self.prospect, self.asked, self.is_old = prospect, now, False
+        """Keep an answer. For a while after a rejection, it takes a node that is known to mend it."""
+        is_refused = prospect.takers is None and now < self.refused + _LONG_SECONDS
+        self.prospect, self.asked, self.is_old = HOPELESS if is_refused else prospect, now, False
+
+    def refuse(self, now: float, *, is_rare: bool) -> None:
+        """A scheduler has rejected one of them, so it will reject others, whatever filter remembers.
+
+        Args:
+            now: the time.
+            is_rare: few tries of the namespace fail. The reason may concern this pod or that moment alone, so a node
+                that filter remembers counts again soon.
+        """
+        self.refused = now
+        self.answer(HOPELESS, now)
+        self.is_old = is_rare
 
     def first(self) -> tuple[Order, str]:
         """Order and uid of the first pod; there is one."""

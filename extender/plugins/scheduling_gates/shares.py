@@ -9,6 +9,16 @@ FEW: Final = 4
 FEW_HOPELESS: Final = 1
 """The same for pods that no node takes."""
 
+TRY_SECONDS: Final = 0.1
+"""What a failed try costs a scheduler: it asks filter, and writes the pod's status before it looks at another pod."""
+
+FAILED_SHARE: Final = 0.1
+"""Of the time of the schedulers, this part may go to failed tries. A lifted pod is tried again and again, and others
+wait meanwhile. Of a namespace whose tries cost more than its part, only pods are lifted for which a node is known."""
+
+SLOW_EXTRA_SECONDS: Final = 60.0
+"""As `EXTRA_SECONDS`, while the failed tries of the namespace cost more than its part."""
+
 EXTRA_SECONDS: Final = 10.0
 """If pods of a namespace wait, and there is no room in its share, one more is lifted each time that so long has passed.
 So no pod waits for ever behind others that nothing helps."""
@@ -35,11 +45,13 @@ class Account:
         lifted: those that were not rejected.
         rejected: those that were.
         hopeless: those of the first that no node took when they were lifted.
+        failed: the part of a scheduler's time that failed tries of its pods have cost lately.
     """
 
     lifted: int = 0
     rejected: int = 0
     hopeless: int = 0
+    failed: float = 0.0
 
     def lift(self, number: int, *, is_hopeless: bool) -> None:
         """Count pods that are lifted now."""
@@ -54,11 +66,17 @@ class Shares:
     Attributes:
         total: lifted pods of all namespaces. One that was rejected counts in its namespace alone.
         number: of the namespaces that share.
+        failing: how many of them have failed tries.
     """
 
     bounds: Bounds
     total: int
     number: int
+    failing: int = 0
+
+    def may_fail(self, account: Account) -> bool:
+        """Whether failed tries of a namespace cost no more than its part."""
+        return account.failed < FAILED_SHARE / max(1, self.failing)
 
     def has_room(self, account: Account, *, is_hopeless: bool) -> bool:
         """Whether one more pod of a namespace may be lifted."""
@@ -67,5 +85,7 @@ class Shares:
             return False
         if self.total >= self.bounds.lifted and account.lifted >= FEW:
             return False
-        most = max(FEW_HOPELESS, self.bounds.hopeless // number)
-        return not is_hopeless or account.hopeless + account.rejected < most
+        if not is_hopeless or account.hopeless + account.rejected < FEW_HOPELESS:
+            return True
+        most = self.bounds.hopeless // number
+        return account.hopeless < FEW and account.hopeless + account.rejected < most and self.may_fail(account)

@@ -12,9 +12,10 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.lease import SharedLease
 from extender.cluster.writes.pods import lift_gate
+from extender.framework.bind_errors import BindError
 from extender.framework.handle import Handle
 from extender.framework.plugin import Refused
-from extender.framework.task import BackgroundTask
+from extender.framework.task import BackgroundTask, Rejection
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.plugins.scheduling_gates.gate_queue import GateQueue
 from extender.plugins.scheduling_gates.metrics import GateMetrics
@@ -89,6 +90,17 @@ class GateLifter(BackgroundTask):
         """The writes that lift gates."""
         return [each for writes in self._writes.values() for each in writes]
 
+    def on_rejected(self, rejection: Rejection) -> None:
+        """A scheduler has tried a pod in vain: others waited meanwhile."""
+        if rejection.is_final:
+            self._queue.note_retry(rejection.sent)
+
+    def on_bind_failed(self, uid: str, _node: str, _error: BindError) -> None:
+        """The same."""
+        pod = self._state.snapshot.pod(uid)
+        if pod is not None:
+            self._queue.note_failed(pod.namespace)
+
     async def tick(self) -> None:
         """Lift the gates of pods whose turn it is."""
         if self._state.not_ready or self._is_paused(_LEASE):
@@ -103,9 +115,12 @@ class GateLifter(BackgroundTask):
         else:
             self._queue.follow(snapshot, lines, self._state.since(self._version))
         self._version = snapshot.version
-        self._queue.judge()
-        for pod in self._queue.chosen():
-            self._waiting.add(pod.namespace, pod.uid)
+        for _ in self._queue.judge():
+            await asyncio.sleep(0)
+        for pods in self._queue.chosen():
+            for pod in pods:
+                self._waiting.add(pod.namespace, pod.uid)
+            await asyncio.sleep(0)
         self._metrics.at_gate(self._queue.held, self._queue.waiting)
         await self._lift()
 

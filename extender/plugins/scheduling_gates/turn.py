@@ -61,15 +61,18 @@ class Turn:
         """The next pod; None: there is none, or no room for it. Pods that find a node come before all others."""
         if not shares.has_room(self.account, is_hopeless=False):
             return None
-        self._sort()
+        self._sort(shares)
         if self._good:
             return Next(self._good[0], is_hopeless=False)
         if self._hopeless and shares.has_room(self.account, is_hopeless=True):
             return Next(self._hopeless[0], is_hopeless=True)
         return None
 
-    def _sort(self) -> None:
-        """Ask about kinds until it is known which of those that find a node is first."""
+    def _sort(self, shares: Shares) -> None:
+        """Ask about kinds until it is known which of those that find a node is first.
+
+        While too many tries of the namespace fail, a pod counts as hopeless unless a node is known that takes it.
+        """
         while self._unasked and not (self._good and self._good[0] < self._unasked[0]):
             head = heappop(self._unasked)
             kind, now = self.pods.kinds[head.kind], self.clock()
@@ -77,7 +80,7 @@ class Turn:
                 kind.answer(answer, now)
             if kind.prospect is None:
                 continue
-            if kind.prospect.is_hopeless:
+            if kind.prospect.is_hopeless or (kind.prospect.takers is None and not shares.may_fail(self.account)):
                 heappush(self._hopeless, head)
             elif self.out[self.name, head.kind] < kind.prospect.most:
                 heappush(self._good, head)

@@ -44,6 +44,11 @@ class Turns:
         """The seconds that a namespace has used lately, at the latest look at the clock."""
         return self._used.get(namespace, 0.0) / self._weight
 
+    def share(self, namespace: str) -> float:
+        """The part of the time that a namespace has used lately, now."""
+        self._renew()
+        return self.used(namespace) * math.log(2) / HALF_SECONDS
+
     @contextmanager
     def of(self, namespace: str) -> Iterator[None]:
         """Within, a piece of work of a namespace is done."""

@@ -11,8 +11,11 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import GATE, Pod
 from extender.cluster.writes.lease import SharedLease
 from extender.framework.decisions.evaluate import Decider
-from extender.framework.filter import filter_nodes
+from extender.framework.decisions.verdict import UNKNOWN_NODE
+from extender.framework.filter import FilterResult, filter_nodes
 from extender.framework.plugin import Refused
+from extender.framework.reasons import Reasons
+from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.plugins.scheduling_gates.gate_queue import GateQueue
@@ -104,6 +107,15 @@ class Replica:
         for name in names:
             asked = snapshot.pods[ObjectKey(namespace, name)]
             filter_nodes(asked, tuple(snapshot.nodes), snapshot, self.solver, decider=self.decider)
+
+    def fail(self, *names: str, namespace: str = "ns") -> int:
+        """Filter has left rejected pods no node again; returns how many."""
+        snapshot = self.state.snapshot
+        for name in names:
+            asked = snapshot.pods[ObjectKey(namespace, name)]
+            result = FilterResult([], unresolvable=Reasons.alike(["a"], UNKNOWN_NODE))
+            self.task.on_rejected(Rejection(asked, ["a"], result, snapshot))
+        return len(names)
 
 
 class Scene:

@@ -1,13 +1,22 @@
 """Whose gate is lifted, and when: fair turns of namespaces within bounds, and nobody whom no try helps."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
 from extender.cluster.objects.pods import GATE, GROUP, GROUP_SIZE
+from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
-from extender.plugins.scheduling_gates.shares import EXTRA_SECONDS, FEW, Bounds
+from extender.plugins.scheduling_gates.shares import (
+    EXTRA_SECONDS,
+    FAILED_SHARE,
+    FEW,
+    FEW_HOPELESS,
+    TRY_SECONDS,
+    Bounds,
+)
 from extender.plugins.scheduling_gates.task import MOST_WRITES
 from tests.extender.cluster.writes.scenes import FORBIDDEN
 from tests.extender.plugins.scheduling_gates.scenes import (
@@ -100,13 +109,23 @@ async def test_to_compare_a_large_gang_with_quotas_takes_no_long_time_of_the_loo
     gang = [each for name in names for each in member(name, 200)]
     scene = Scene(*site("abcd", 64), quota(limited(devices=1000)), *gang, bounds=Bounds(256, 64))
     scene.looks = 0.001
-    for _ in range(130):
-        began = scene.now
+    times = [scene.now]
+
+    async def other_work() -> None:
+        while True:
+            times.append(scene.now)
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other_work())
+    while scene.at_gate():
+        assert scene.now < 130.0
         await scene.first.task.tick()
-        took = scene.now - began
         await asyncio.gather(*scene.first.task.unfinished)
-        assert took < 0.1, took
+        times.append(scene.now)
+        assert max(later - before for before, later in pairwise(times)) < 0.1
         scene.now += 1.0
+        times = [scene.now]
+    beside.cancel()
     assert scene.lifted() == sorted(names)
 
 
@@ -157,6 +176,16 @@ async def test_namespaces_have_equal_shares_of_the_bound() -> None:
     assert [len(scene.lifted(f"ns-{number}")) for number in range(4)] == [4, 4, 4, 4]
 
 
+async def test_a_pod_of_each_namespace_is_lifted_in_one_look_however_long_it_takes_to_see_who_is_next() -> None:
+    many = [each for number in range(12) for each in of(f"ns-{number}", *waiting(f"p{number}"))]
+    kinds = [each for number in range(60) for each in of("many", *waiting(f"q{number}", request(count=number + 1)))]
+    scene = Scene(*site(devices=8), *many, *kinds, bounds=Bounds(256, 64))
+    await scene.turns(1)  # the lease is taken
+    scene.looks = 0.0002
+    await scene.turns(1)
+    assert not [name for name in scene.at_gate() if name.startswith("p")]
+
+
 async def test_a_namespace_that_comes_late_gets_a_few_at_once() -> None:
     scene = Scene(*site(devices=64), *crowd("p", 40))
     scene.first.learn("p0")
@@ -202,6 +231,57 @@ async def test_a_kind_of_which_a_pod_was_rejected_counts_as_hopeless_for_a_while
     assert len(await scene.turns()) == FEW
     await scene.reject("p0", "p1", "p2", "p3")
     assert await scene.turns() == []
+
+
+async def test_after_a_rejection_the_next_pod_is_lifted_as_soon_as_a_node_is_known_for_it() -> None:
+    scene = Scene(*site(devices=8), *crowd("p", 12), bounds=Bounds(16, 1))
+    await scene.turns()
+    await scene.reject("p0")
+    assert await scene.turns(1, 0.1) == [], "as hopeless pods, no more than one"
+    scene.first.learn("p4")
+    assert len(await scene.turns(1, 1.0)) == 8, "as others"
+
+
+async def test_failed_tries_of_a_namespace_cost_its_share_of_the_schedulers_time_and_no_more() -> None:
+    """A rejected pod is tried again each eight seconds: of 200 hopeless pods, few are lifted."""
+    scene = Scene(*site(), *crowd("p", 200, NOWHERE), bounds=Bounds(256, 64))
+    scene.first.learn("p0")
+    lifted, tries = list[str](), 0
+    for second in range(80):
+        new = await scene.turns(1)
+        await scene.reject(*new)
+        tries += len(new) + scene.first.fail(*lifted[second % 8 :: 8])
+        lifted += new
+    assert 0.8 * 80 * FAILED_SHARE < tries * TRY_SECONDS < 2.5 * 80 * FAILED_SHARE
+    for each in of("other", *crowd("q", 3)):
+        await scene.cluster.api.create(CLAIMS if each["kind"] == "ResourceClaim" else PODS, each)
+    await scene.turns(1, 0.1)
+    assert len(scene.lifted("other")) == 3, "nobody else pays for them"
+
+
+async def test_a_pod_that_fits_is_lifted_at_once_whatever_tries_of_its_namespace_have_cost() -> None:
+    scene = Scene(*site(devices=8), *crowd("p", 40, NOWHERE))
+    scene.first.learn("p0")
+    lifted = await scene.turns()
+    await scene.reject(*lifted)
+    await scene.turns(1, 0.1)
+    for _ in range(9):
+        scene.first.fail(*lifted)
+    for each in reversed(waiting("good", created="2026-02-01T00:00:00Z")):
+        await scene.cluster.api.create(CLAIMS if each["kind"] == "ResourceClaim" else PODS, each)
+    assert await scene.turns(2, 0.1) == [], "it is not known where it fits"
+    scene.first.learn("good")
+    assert "good" in await scene.turns(1, 10.0)
+
+
+async def test_failed_binds_count_as_failed_tries() -> None:
+    scene = Scene(*site(), *crowd("p", 200), bounds=Bounds(256, 64))
+    lifted = await scene.turns()
+    for _ in range(20):
+        scene.first.task.on_bind_failed(f"uid-{lifted[0]}", "a", BindError("not today"))
+    for each in of("ns", *crowd("q", 3, request(count=2))):
+        await scene.cluster.api.create(CLAIMS if each["kind"] == "ResourceClaim" else PODS, each)
+    assert len(await scene.turns(1, 0.1)) == FEW_HOPELESS
 
 
 async def test_one_more_pod_is_lifted_from_time_to_time_whatever_the_share_is() -> None:
