@@ -18,7 +18,7 @@ from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes, PodShape
 from extender.autoscaler.scale_up.plan import EXPANDERS, NodeDemand, NodeGroup, PendingPod, ScaleUpPlan, least_waste
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GATE, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No
 from extender.framework.pods.claims import PodClaims, claims_of
@@ -85,6 +85,13 @@ def test_a_gated_pod_is_no_demand() -> None:
     plan = planned(world_of((), SMALL), [gated, pod_of("free", "gpu")], group_of("small"))
     assert added(plan) == {"small": [["free"]]}
     assert failed(plan) == {"gated": "scheduling gate example.com/quota keeps the pod from its scheduler"}
+
+
+def test_a_pod_with_our_gate_is_demand() -> None:
+    """It has its turn as soon as a node could take it."""
+    gated = pod_of("gated", "gpu")
+    gated["spec"]["schedulingGates"] = [{"name": GATE}]
+    assert added(planned(world_of((), SMALL), [gated], group_of("small"))) == {"small": [["gated"]]}
 
 
 def test_large_pods_go_first_and_small_ones_fill_up() -> None:

@@ -97,6 +97,7 @@ async def test_the_pods_of_a_gang_are_lifted_together_once_all_are_there() -> No
     assert await scene.turns() == ["a", "b", "c", "d"]
 
 
+@in_virtual_time
 async def test_a_gang_of_more_pods_than_one_look_judges_is_lifted_whole() -> None:
     names = [f"p{number}" for number in range(200)]
     scene = Scene(*site("abcd", 64), *(each for name in names for each in member(name, 200)), bounds=Bounds(256, 64))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from extender import Cluster as SimulatedCluster
 from extender.cluster.objects.pods import GATE
 from extender.config.settings import Settings
 from extender.config.sources import load
@@ -38,6 +39,27 @@ async def test_a_gated_pod_is_explained_as_one_without_a_gate(kind: str) -> None
 async def test_the_explanation_of_a_pod_that_fits_tells_of_its_gate() -> None:
     async with client_of(Cluster.of(*site(), *waiting("p")).app(ENABLED)) as client:
         assert GATE in (await client.get("/explain/ns/p")).text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_simulation_places_a_gated_pod_as_one_without_a_gate(kind: str) -> None:
+    def placed(objects: list[Object]) -> list[tuple[str, str, str]]:
+        found = SimulatedCluster.from_objects([*site(), *objects], settings=ENABLED).schedule()
+        return [(each.pod, each.node, each.reason) for each in found]
+
+    assert placed(KINDS[kind]) == placed(without_gates(KINDS[kind]))
+
+
+async def answered(objects: list[Object], question: str) -> str:
+    async with client_of(Cluster.of(*site(devices=1), *objects).app(ENABLED)) as client:
+        return (await client.post("/what-if", content=question)).text
+
+
+@pytest.mark.parametrize("question", ["drain: [a]", "drain: [a, b]"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_if_places_a_gated_pod_as_one_without_a_gate(kind: str, question: str) -> None:
+    found = await answered(KINDS[kind], question)
+    assert found == await answered(without_gates(KINDS[kind]), question)
 
 
 @pytest.mark.parametrize(("settings", "is_stuck"), [(ENABLED, False), (Settings(), True)])
