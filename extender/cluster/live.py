@@ -141,6 +141,7 @@ class Follower:
         self._absent = self._listed = False
         self.lists = self.events = self.failures = 0
         self._failures = 0
+        self._reached, self._forgotten = True, 0
         self._brought = 0
         self._connected: asyncio.Timeout | None = None
         self._problems = EMPTY.problems
@@ -232,7 +233,7 @@ class Follower:
 
     def _take_change(self, signal: Change | Bookmark) -> None:
         # A list is no success yet: if no watch can go on from it, lists would follow each other without a pause.
-        self._failures = 0
+        self._failures = self._forgotten = 0
         if isinstance(signal, PlainPod):
             self._cache.count_pod(signal)
             self.events += 1
@@ -271,11 +272,15 @@ class Follower:
         self._failures += 1
         if isinstance(error, NotServedError) and self.resource.optional:
             return await self._without()
-        if isinstance(error, ListAgainError):
+        if forgot := isinstance(error, ListAgainError):
             self._since = None
+            self._forgotten += 1
         if isinstance(error, ApiError):
             await self._recover_from_refusal(error)
         reached = not isinstance(error, UnreachableError)
+        if (reached and not self._reached) or (forgot and self._forgotten == 1):
+            self._failures = 1  # the server is there again, or has only forgotten the history: that may be over at once
+        self._reached = reached
         pause = self._timing.pause(self._failures, self._random(), reached=reached)
         if isinstance(error, TooManyRequestsError):
             pause = max(pause, min(error.retry_after, self._timing.longest_asked))

@@ -26,7 +26,7 @@ from tests.extender.kube.live_scenes import (
     now,
 )
 from tests.kit.objects.quotas import limited, quota
-from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
+from tests.kit.servers.transport import ALL_VERSIONS, HEALTHY, FakeApi, Fault
 from tests.kit.virtualtime import elapse, in_virtual_time, run
 
 
@@ -266,6 +266,24 @@ async def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once(
         await elapse(60)
     assert [round(later - earlier, 3) for earlier, later in pairwise(times)][: len(pauses)] == pauses
     assert [FollowTiming().pause(3, random) for random in (0.0, 0.5, 1.0)] == [0.5, 0.75, 1.0]
+
+
+@in_virtual_time
+async def test_after_a_server_was_away_its_first_refusals_are_answered_as_if_they_were_the_first() -> None:
+    """A server that has just started denies everything for a moment, and then does not know the history any more."""
+    fake, state = FakeApi(), ClusterState()
+    fake.put(CLAIMS, make_claim("a"))
+    async with following(fake, state):
+        await elapse(1)
+        fake.fault_for = lambda _: Fault(refused=True)
+        await elapse(80)
+        fake.fault_for = lambda _: Fault(403)
+        await elapse(2)
+        fake.put(CLAIMS, make_claim("b"))
+        fake.compact()
+        fake.fault_for = lambda _: HEALTHY
+        await elapse(3)
+        assert names(state) == {"a", "b"}
 
 
 @in_virtual_time
