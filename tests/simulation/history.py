@@ -270,13 +270,14 @@ class _World:
         await self._until(self._loop.time())
 
     def _check_memory(self) -> None:
-        """No replica assumes an allocation any more whose claim waits for nothing. Raises ViolationError."""
+        """No replica assumes an allocation any more but for binds that are under way. Raises ViolationError."""
         for each in self._replicas:
             if each.extender is None:
                 continue
             self.judge.counted["nothing stays assumed"] += 1
             snapshot = each.extender.service.state.snapshot
-            left = [uid for uid in snapshot.assumed if not each.extender.service.binder.is_binding(uid)]
+            is_binding = each.extender.service.binder.is_binding
+            left = [taken for taken in snapshot.assumed.values() if not is_binding(taken.pod_uid)]
             if left or snapshot.keeping:
                 message = f"{each.name}: {len(left)} allocations and {len(snapshot.keeping)} nominations"
                 raise ViolationError("nothing stays assumed", message)
