@@ -1,6 +1,7 @@
 """Plays histories, each from its seed, and prints what has not held, and what was covered.
 
-``python -m tests.simulation --seeds 1000 --first 4000`` plays the histories 4000 to 4999 on all processors.
+``python -m tests.simulation --seeds 1000 --first 4000`` plays the histories 4000 to 4999 on all processors, and as many
+narrow ones, whose seeds are 1000004000 to 1000004999.
 ``--show 4711`` plays one, and prints its plan, what has not held, and what the service has logged. ``--mutants`` breaks
 the service on purpose, in one way after the other, and prints how many histories it takes until that is seen.
 
@@ -11,12 +12,14 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from tests.kit.seeded import SHRINKING, add_arguments, fix_hashes, play_all
 from tests.simulation.coverage import covered, report
 from tests.simulation.history import Outcome, play, play_seed
 from tests.simulation.mutants import MUTANTS, found_by
-from tests.simulation.plan import Plan, plan_of
+from tests.simulation.plan import Plan
+from tests.simulation.seeds import NARROW, plan_of
 from tests.simulation.shrink import shrunk
 
 
@@ -24,14 +27,19 @@ def main() -> int:
     """Play what the arguments say; returns the exit code."""
     fix_hashes("tests.simulation")
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="how many histories; 100")
+    parser.add_argument("--seeds", type=int, default=100, help="how many histories, and as many narrow ones; 100")
     add_arguments(parser)
     parser.add_argument("--mutants", action="store_true", help="break the service on purpose")
     given = parser.parse_args()
     if given.show is not None:
         return _show(plan_of(given.show))
     seeds = range(given.first, given.first + given.seeds)
-    return _mutants(seeds, given.jobs) if given.mutants else _all(seeds, given.jobs)
+    return _mutants([*seeds, *_narrow(seeds)], given.jobs) if given.mutants else _all(seeds, given.jobs)
+
+
+def _narrow(seeds: range) -> range:
+    """The narrow histories that are played beside wide ones."""
+    return range(NARROW + seeds.start, NARROW + seeds.stop)
 
 
 def _show(plan: Plan) -> int:
@@ -52,12 +60,13 @@ def _all(seeds: range, jobs: int) -> int:
         counted.update(outcome.counted)
         passed.update({"ms": int(1000 * outcome.seconds), "bound": outcome.bound})
 
-    broken, cpu = play_all(play_seed, seeds, jobs, _told, _smallest, count)
+    broken, cpu = play_all(play_seed, [*seeds, *_narrow(seeds)], jobs, _told, _smallest, count)
     print(report(covered(map(plan_of, seeds))))
     print("checked: " + ", ".join(f"{law}: {times}" for law, times in sorted(counted.items())))
     hours, minutes, took = passed["ms"] / 3_600_000, cpu / 60, time.perf_counter() - began
     print(
-        f"histories {seeds.start} to {seeds.stop - 1}: {broken} broken; {passed['bound']} pods bound; {hours:.1f}"
+        f"histories {seeds.start} to {seeds.stop - 1}, and as many narrow ones: {broken} broken;"
+        f" {passed['bound']} pods bound; {hours:.1f}"
         f" virtual hours in {took:.0f} s, {hours / minutes:.1f} in a minute of one processor"
     )
     return int(bool(broken))
@@ -82,7 +91,7 @@ def _told(outcome: Outcome) -> str:
     return f'history {seed}: {outcome.violation}\n  make simulate-faults SIMULATE="--show {seed}" plays it again'
 
 
-def _mutants(seeds: range, jobs: int) -> int:
+def _mutants(seeds: Sequence[int], jobs: int) -> int:
     """Break the service in each way, and tell which history shows it first."""
     missed = 0
     for name in MUTANTS:

@@ -1,7 +1,7 @@
 """Who else works in a simulated cluster: the claim controller, kubelets, drivers, and what people do."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -172,9 +172,18 @@ class People:
     async def _make_again(self, draw: Draw) -> None:
         """A pod that waits is deleted, and its controller makes one of the same name, with the same claims."""
         waiting = [each for each in await self._of(PODS) if not each["spec"].get("nodeName")]
-        if not waiting:
-            return
-        chosen = draw.of(waiting)
+        if waiting:
+            await self._made_again(draw.of(waiting))
+
+    async def make_again(self, uids: Container[str], after: float) -> None:
+        """One of some pods is made again after a while, if it is there."""
+        await virtualtime.elapse(after)
+        for each in await self._of(PODS):
+            if each["metadata"]["uid"] in uids and not each["spec"].get("nodeName"):
+                await _tried(self._made_again(each))
+                return
+
+    async def _made_again(self, chosen: RawObject) -> None:
         await self.api.delete(PODS, key_of(chosen))
         await virtualtime.elapse(0.02)  # its kubelet has nothing to end
         metadata = {name: chosen["metadata"].get(name) for name in ("namespace", "name", "labels", "annotations")}
@@ -201,6 +210,14 @@ class People:
             results = (each.get("status") or {}).get("allocation", {}).get("devices", {}).get("results", ())
             found |= {(result["pool"], result["device"]) for result in results}
         return found
+
+    async def _add_devices(self, draw: Draw) -> None:
+        """A driver publishes one more device in each pool: nothing but the slices changes."""
+        for each in await self._of(SLICES):
+            if devices := each["spec"].get("devices"):
+                added = {**draw.of(devices), "name": f"gpu-{len(devices)}"}
+                if "consumesCounters" not in added:
+                    await self.api.update(SLICES, {**each, "spec": {**each["spec"], "devices": [*devices, added]}})
 
     async def _cordon(self, draw: Draw) -> None:
         nodes = await self._of(NODES)
@@ -250,6 +267,7 @@ _DEEDS: Final[Mapping[str, Callable[[People, Draw], Awaitable[None]]]] = {
     "many pods end": People._end_many,
     "a pod is made again": People._make_again,
     "a driver publishes": People._publish,
+    "a driver adds devices": People._add_devices,
     "a node is cordoned": People._cordon,
     "a node leaves": People._leave,
     "a taint comes": People._taint,

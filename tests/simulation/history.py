@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,8 +13,9 @@ from typing import Any, Final
 import orjson
 
 from extender.config.settings import Settings
-from extender.kube.api import ApiError, RawObject, key_of
-from extender.kube.resources import DAEMON_SETS, POOL_REQUESTS
+from extender.kube.api import ApiError, Event, EventType, RawObject, key_of
+from extender.kube.connection.transport import HttpRequest
+from extender.kube.resources import CLAIMS, DAEMON_SETS, POOL_REQUESTS, Resource
 from extender.lab.api import MemoryApi
 from extender.lab.manifests import LOADED
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
@@ -29,13 +30,14 @@ from tests.simulation import plan as plans
 from tests.simulation.actors import AttachingDrivers, Kubelets, People, control_claims, with_kubelet
 from tests.simulation.chance import Chance
 from tests.simulation.fitting import fits
-from tests.simulation.invariants import Judge, ViolationError
+from tests.simulation.invariants import Judge, ViolationError, users
 from tests.simulation.kept import Moment
-from tests.simulation.link import Link
+from tests.simulation.link import ADMISSION, Link
 from tests.simulation.owned import WorldLoop
-from tests.simulation.plan import SECONDS, Plan, Span, Step
+from tests.simulation.plan import Plan, Span, Step
 from tests.simulation.replica import AwayError, Replica
 from tests.simulation.scheduler import KubeScheduler
+from tests.simulation.seeds import plan_of
 from tests.simulation.server import SimulatedServer
 
 QUIET_SECONDS: Final = 60.0
@@ -45,10 +47,19 @@ IDLE_SECONDS: Final = 90.0
 """After which no claim is held by nobody: the patience of `extender.plugins.orphans`, and two of its looks."""
 
 _KINDS: Final = {**LOADED, DAEMON_SETS.kind: DAEMON_SETS, POOL_REQUESTS.kind: POOL_REQUESTS}
+_ENDS: Final = {plans.CRASH, plans.RESTART, plans.CRASH_AT_WRITE}
+"""What ends a process."""
+
 _DOWN_SECONDS: Final = (0.5, 2.0, 20.0)
 _SCHEDULER: Final = "dra-scheduler"
-_DISTURBING: Final = {*plans.HAPPENINGS, plans.CONTROLLER} - set(plans.CALM)
+_DISTURBING: Final = {*plans.HAPPENINGS, plans.CONTROLLER, plans.MADE_AGAIN_WHILE_BOUND} - set(plans.CALM)
 """What may take from a gang what it has been promised."""
+
+_WRITES: Final = (
+    *[("PATCH", "/pods/"), ("PUT", "/resourceclaims/"), ("PATCH", "/resourceclaims/"), ("POST", "/resourceclaims")] * 2,
+    *[("POST", "/binding"), ("DELETE", "/pods/")],
+)
+"""Methods, and parts of paths."""
 
 _QUESTIONS: Final = (UNSUITABLE_NODES, ALLOCATE, DEALLOCATE)
 _AWAY: Final = (Fault(error="connection refused"), Fault(reply_lost="timed out"), Fault(fault="HTTP 500"))
@@ -93,7 +104,7 @@ def play(plan: Plan, sober: Callable[[], None] = lambda: None) -> Outcome:
 
 def play_seed(seed: int) -> Outcome:
     """Let the history of a seed happen."""
-    return play(plans.plan_of(seed))
+    return play(plan_of(seed))
 
 
 async def _played(plan: Plan, outcome: Outcome, log: Log, sober: Callable[[], None]) -> None:
@@ -118,13 +129,13 @@ class _World:
         for each in plan.objects:
             self._load(each)
         evictions, faults = plan.settings["evictions"], {each.what for each in plan.steps}
-        lives = plan.replicas + 2 * sum(each.what in {plans.CRASH, plans.RESTART} for each in plan.steps)
+        lives = plan.replicas + 2 * sum(each.what in _ENDS for each in plan.steps)
         self.judge = Judge(
             self._api,
             now=self._loop.time,
             caps=(evictions["forPod"] * lives, evictions["ofNamespace"] * lives),
             fits=self._fits,
-            is_sole=plan.replicas == 1 and not faults & {plans.CRASH, plans.RESTART},
+            is_sole=plan.replicas == 1 and not faults & _ENDS,
         )
         self._controllers = _controllers(plan)
         self._server = SimulatedServer(self._api, self.judge.evicts)
@@ -140,6 +151,11 @@ class _World:
         """Of the simulation itself: errors of tasks that nobody waits for."""
         self._loop.set_exception_handler(lambda _, told: self._mistakes.extend(filter(None, [told.get("exception")])))
         self._faults: Counter[tuple[int, str]] = Counter()
+        self._ends_at: list[tuple[tuple[str, str], float]] = []
+        """At which writes a replica is to end, and for how long."""
+        self._made_again = 0
+        """How many pods are to be made again while they are bound."""
+        self._api.follow(self)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._begin(control_claims(self._api, self._chance, has_group_claims=settings.features.group_claims))
         self._begin(self._scheduler.run())
@@ -156,7 +172,7 @@ class _World:
         return self._chance.between("skew", -1800.0, 1800.0) if number and plans.SKEW in self._plan.faults else 0.0
 
     def _link(self, name: str) -> Link:
-        link = Link(self._server, self._chance, name)
+        link = Link(self._server, self._chance, name, self._heed_write)
         number = int(name.rpartition("-")[2])
         link.faults.update(fault for (replica, fault), times in self._faults.items() if replica == number and times)
         return link
@@ -182,7 +198,7 @@ class _World:
                 self._begin(self._happen(what))
             else:
                 self._turn(what, begins=begins)
-        await self._until(max([SECONDS, *(span.ends for span in self._plan.spans)]))
+        await self._until(max([self._plan.seconds, *(span.ends for span in self._plan.spans)]))
         await self._judge_the_end()
 
     async def _until(self, at: float) -> None:
@@ -203,7 +219,8 @@ class _World:
     def _turn(self, span: Span, *, begins: bool) -> None:
         """A fault begins or ceases; several of a kind may overlap."""
         self._faults[span.replica, span.fault] += 1 if begins else -1
-        self.judge.calm_since = None if any(self._faults.values()) else self._loop.time()
+        lasts = any(times for (_, fault), times in self._faults.items() if fault != ADMISSION)
+        self.judge.calm_since = None if lasts else self._loop.time()
         link = self._replicas[span.replica].link
         if link is not None and self._faults[span.replica, span.fault]:
             link.faults.add(span.fault)
@@ -221,6 +238,10 @@ class _World:
                 await self._again(draw.of(self._replicas), draw.of(_DOWN_SECONDS))
             case plans.RESTART:
                 await self._replaced()
+            case plans.CRASH_AT_WRITE:
+                self._ends_at.append((draw.of(_WRITES), draw.of(_DOWN_SECONDS)))
+            case plans.MADE_AGAIN_WHILE_BOUND:
+                self._made_again += 1
             case plans.RELIST:
                 self._server.compact()
             case plans.CONTROLLER:
@@ -228,6 +249,30 @@ class _World:
                     controller.faults.setdefault(draw.of(_QUESTIONS), []).append(draw.of(_AWAY))
             case _:
                 await People(self._api, self._plan.has).do(step.what, draw)
+
+    def _heed_write(self, name: str, request: HttpRequest) -> None:
+        """A replica has written something, and does not know it yet: it may be time for it to end."""
+        for each in self._ends_at:
+            (method, path), seconds = each
+            if request.method == method and path in request.path:
+                self._ends_at.remove(each)
+                replica = next(each for each in self._replicas if each.name == name)
+                self._begin(self._again(replica, seconds))
+                return
+
+    def replace(self, _resource: Resource, _objects: Iterable[RawObject], _at: int) -> bool:
+        """The objects at the start."""
+        return True
+
+    def apply(self, event: Event) -> None:
+        """An object has changed: perhaps a pod is being bound that is to be made again meanwhile."""
+        reserved = users(event.object) if self._made_again and event.resource == CLAIMS else []
+        if event.type is not EventType.DELETED and reserved:
+            self._made_again -= 1
+            names = {each["uid"] for each in reserved}
+            self._begin(
+                People(self._api, self._plan.has).make_again(names, self._chance.between("made again", 0, 0.02))
+            )
 
     async def _replaced(self) -> None:
         """A rolling restart."""

@@ -1,7 +1,7 @@
 """The network between a client and the API server: delays, and the faults of some spans of time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +35,9 @@ PARTITION, ERRORS, LOST, SLOWNESS, LATE_WATCH, CUT_WATCH = (
 )
 NETWORK_FAULTS: Final = (PARTITION, ERRORS, LOST, SLOWNESS, LATE_WATCH, CUT_WATCH)
 
+ADMISSION: Final = "slow admission"
+"""A webhook takes seconds for each patch of a pod. What a client is told by its watches comes in time."""
+
 _ERRORS: Final = (
     (429, "TooManyRequests", "too many requests"),
     (500, "InternalError", "etcdserver: request timed out"),
@@ -63,6 +66,7 @@ class Link:
     """One client's way to the API server; implements `extender.kube.connection.transport.Transport`.
 
     Attributes:
+        wrote: is told of each write that was done, before the client hears of it.
         faults: what goes wrong now.
         is_dead: the client's process has ended: it hears nothing any more.
     """
@@ -70,6 +74,7 @@ class Link:
     server: SimulatedServer
     chance: Chance
     name: str
+    wrote: Callable[[str, HttpRequest], None] = lambda _name, _request: None
     faults: set[str] = field(default_factory=set)
     is_dead: bool = False
 
@@ -108,6 +113,8 @@ class Link:
         what = f"{self.name} {request.method}"
         await virtualtime.elapse(self._delay(what))
         is_write = request.method != "GET"
+        if ADMISSION in self.faults and request.method == "PATCH" and "/pods/" in request.path:
+            await virtualtime.elapse(self.chance.between(f"{what} is admitted", 1.0, 5.0))
         if ERRORS in self.faults and self.chance.happens(f"{what} fails", _SHARE):
             status, reason, message = self.chance.of(f"{what} error", _ERRORS if is_write else _ERRORS[:3])
             body = orjson.dumps({"kind": "Status", "code": status, "reason": reason, "message": message})
@@ -115,6 +122,8 @@ class Link:
                 await self.server.answer(request)
             return _tell(told, HttpReply(status, body))
         reply = await self.server.answer(request)
+        if is_write and reply.status < 300:
+            self.wrote(self.name, request)
         if LOST in self.faults and self.chance.happens(f"{what} is lost", _SHARE):
             return _fail(told, TransportError("connection reset by peer"))
         await virtualtime.elapse(self._delay(what))

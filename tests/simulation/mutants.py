@@ -32,11 +32,14 @@ from extender.plugins.quota.plugin import QuotaPlugin
 from extender.plugins.requeue.requeue import Requeue
 from extender.plugins.requeue.rescan import Rescan
 from tests.simulation.history import play
-from tests.simulation.plan import CRASH, RELIST, RESTART, Plan, plan_of
+from tests.simulation.link import ADMISSION
+from tests.simulation.plan import CRASH, CRASH_AT_WRITE, MADE_AGAIN_WHILE_BOUND, RELIST, RESTART, Plan
+from tests.simulation.seeds import NARROW, plan_of
 
 _REPLICAS: Final = "several replicas"
 _ALONE: Final = "one replica"
 _SOLE: Final = "one process from start to end"
+_NARROW: Final = "narrow"
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -124,19 +127,21 @@ MUTANTS: Final[Mapping[str, tuple[tuple[Any, str, object], ...]]] = {
 
 NEEDED: Final[Mapping[str, frozenset[str]]] = {
     "assumed allocations are not held": frozenset({_SOLE}),
-    "an expired watch is not listed again": frozenset({RELIST}),
+    "an expired watch is not listed again": frozenset({_NARROW, RELIST}),
     "other replicas' allocations are not compared": frozenset({_REPLICAS}),
-    "orphans are not collected": frozenset({"extended resources"}),
+    "orphans are not collected": frozenset({"extended resources", CRASH_AT_WRITE}),
+    "a Binding has no preconditions": frozenset({MADE_AGAIN_WHILE_BOUND}),
     "a quota is not asked": frozenset({"quota"}),
-    "a quota is asked before bind only": frozenset({"quota"}),
-    "a quota is not asked again after the write": frozenset({"quota", _REPLICAS}),
-    "what is kept counts in no quota": frozenset({"quota"}),
+    "a quota is asked before bind only": frozenset({_NARROW, "quota"}),
+    "a quota is not asked again after the write": frozenset({_NARROW, "quota", _REPLICAS}),
+    "what is kept counts in no quota": frozenset({_NARROW, "quota", "gangs", _REPLICAS, ADMISSION}),
     "a gang is not waited for": frozenset({"gangs"}),
-    "a gang may lack one pod": frozenset({"gangs"}),
+    "a gang may lack one pod": frozenset({_NARROW, "gangs"}),
     "evictions have no caps": frozenset({"preemption"}),
-    "victims are not looked at again": frozenset({"preemption"}),
+    "victims are not looked at again": frozenset({_NARROW, "preemption"}),
     "a victim may be as important": frozenset({"preemption"}),
     "what is kept is given to others": frozenset({"preemption", _ALONE}),
+    "pods that wait are not found after a start": frozenset({_NARROW, "a driver adds devices"}),
 }
 """What a history has to have, so that a mistake makes a difference. Others are not played."""
 
@@ -161,11 +166,12 @@ def found_by(name: str, seeds: Sequence[int], jobs: int) -> int | None:
 
 
 def _parts(plan: Plan) -> frozenset[str]:
-    """What a history has: capabilities, faults, and how many replicas and processes."""
+    """What a history has: capabilities, faults, how many replicas and processes, and whether it is narrow."""
+    has = plan.has | plan.faults | ({_NARROW} if plan.seed >= NARROW else set())
     if plan.replicas > 1:
-        return plan.has | plan.faults | {_REPLICAS}
-    sole = set() if plan.faults & {CRASH, RESTART} else {_SOLE}
-    return plan.has | plan.faults | {_ALONE} | sole
+        return has | {_REPLICAS}
+    sole = set() if plan.faults & {CRASH, RESTART, CRASH_AT_WRITE} else {_SOLE}
+    return has | {_ALONE} | sole
 
 
 def _is_broken(name: str, seed: int) -> bool:

@@ -44,6 +44,10 @@ CRASH, RESTART, RELIST, CONTROLLER, SKEW = (
     "controller away",
     "clock skew",
 )
+CRASH_AT_WRITE: Final = "crash at a write"
+"""A replica ends when its next write of some kind has been done, before it hears of that."""
+
+MADE_AGAIN_WHILE_BOUND: Final = "a pod is made again while it is bound"
 FAULTS: Final = (*NETWORK_FAULTS, CRASH, RESTART, RELIST, CONTROLLER, SKEW)
 
 PAIRS: Final = tuple(combinations(CAPABILITIES, 2))
@@ -123,7 +127,7 @@ class Plan:
         spans: faults that last.
         replicas: how many there are.
         hears: whether events of others move the scheduler's pods.
-        controllers: what a controller of negotiated claims has left and refuses; empty: there is none.
+        seconds: the time in which things happen.
     """
 
     seed: int
@@ -135,6 +139,7 @@ class Plan:
     spans: tuple[Span, ...]
     replicas: int
     hears: bool
+    seconds: float = SECONDS
 
     def __str__(self) -> str:
         there = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in self.objects)
@@ -147,8 +152,8 @@ def _when(each: Step | Span) -> float:
     return each.at if isinstance(each, Step) else each.begins
 
 
-def plan_of(seed: int) -> Plan:
-    """The plan of a seed. The seeds of a cycle go through all pairs of capabilities with all faults."""
+def wide_plan(seed: int) -> Plan:
+    """The plan of a wide history. The seeds of a cycle go through all pairs of capabilities with all faults."""
     draw = Draw(f"history {seed}")
     cycle, place = divmod(seed, CYCLE)
     order, fault = Draw(f"cycle {cycle}").order(CAPABILITIES), FAULTS[place % len(FAULTS)]

@@ -14,7 +14,9 @@ from tests.simulation.chance import Chance
 from tests.simulation.coverage import covered, report
 from tests.simulation.history import play
 from tests.simulation.invariants import Judge
-from tests.simulation.plan import CYCLE, FAULTS, PAIRS, SECONDS, Plan, plan_of
+from tests.simulation.narrow import SCENES
+from tests.simulation.plan import CRASH_AT_WRITE, CYCLE, FAULTS, MADE_AGAIN_WHILE_BOUND, PAIRS, SECONDS, Plan
+from tests.simulation.seeds import NARROW, plan_of
 from tests.simulation.shrink import shrunk
 
 
@@ -54,6 +56,16 @@ def test_equal_plans_have_equal_histories_in_which_all_holds(seed: int) -> None:
         other.logged,
     )
     assert one.bound
+
+
+@pytest.mark.parametrize("number", range(len(SCENES)))
+def test_a_narrow_history_of_each_scene_holds(number: int) -> None:
+    assert play(plan_of(NARROW + number)).violation is None
+
+
+def test_narrow_histories_reach_moments_that_wide_ones_rarely_have() -> None:
+    faults = {fault for number in range(len(SCENES)) for fault in plan_of(NARROW + number).faults}
+    assert {CRASH_AT_WRITE, MADE_AGAIN_WHILE_BOUND, "a driver adds devices"} <= faults
 
 
 # --- what a judge sees --------------------------------------------------------------------------------------------
