@@ -17,6 +17,7 @@ from allocator.policies import POLICIES, Shape
 from extender.answers.defragmentation.defragment import SuggestedMoves
 from extender.answers.explain.explanation_service import Explanations
 from extender.answers.explain.pod_claims import advice
+from extender.answers.explain.unasked import UnaskedPods
 from extender.answers.metrics import ClusterMetrics
 from extender.answers.observe import problem_finders
 from extender.answers.observe.device_history import DeviceHistory
@@ -305,6 +306,8 @@ def make_overview(
     )
     states = DeviceStates(features)
     problems = Problems(finds(states), decider.solver, decision_log, around.now)
+    marked_only = settings.scheduling.marked_pods_only
+    unasked = UnaskedPods(decider, around.verb_priority.turn, schedulers, marked_only=marked_only)
     return Overview(
         api,
         state,
@@ -323,4 +326,5 @@ def make_overview(
         off_loop,
         verb_priority=around.verb_priority,
         whole_pods=around.whole_pods,
+        unasked=None if around.has_schedulers else unasked,
     )

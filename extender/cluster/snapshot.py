@@ -49,6 +49,10 @@ class Unreadable:
         return f"refused: {self.problem}" if self.is_refused else self.problem
 
 
+THE_POD: Final = "the pod"
+"""In place of the name of a pod that evicts nobody: the pod itself says so."""
+
+
 class Snapshot(NamedTuple):
     """A cluster at one moment. Compare snapshots with ``is``; ``==`` compares all objects.
 
@@ -262,7 +266,7 @@ class Snapshot(NamedTuple):
         if group is not None and group.policy:
             return f"PodGroup {group.name}" if group.policy == NEVER else ""
         if not pod.may_preempt:
-            return "the pod"
+            return THE_POD
         if group is None or group.priority is None:
             return ""
         members = map(self.pod, self.gangs.members.get(GangKey(pod.namespace, pod.pod_group, is_pod_group=True), ()))

@@ -83,7 +83,7 @@ class TestScheduled:
         assert await bound(client, first) == "site-0"
         second = await asks(client, namespace, "second", gpu.name)
         assert "device quota gold: limit gpu allows 1 device" in await rejection(client, second)
-        reason = f"device quota gold of namespace {namespace}, limit gpu: 1 of 1 device in use, and 1 more needed"
+        reason = "device quota gold: limit gpu allows 1 device: 1 of 1 in use, 1 more needed"
         await verbs.explained(second, about=reason)
         found = await client.wait_for(DEVICE_QUOTAS, key_of(made), says("gpu 1/1"))
         assert found

@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -22,7 +23,7 @@ from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES, Resource
 from tests.kit.controlplane.access import ADMIN, ROLE_BINDINGS, Access
 from tests.kit.controlplane.access import ROLES as ROLES_OF_NAMESPACE
-from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.port_forwarding import Forwarder, add_service_pod, forwarding_node
@@ -220,13 +221,15 @@ async def test_a_simulation_writes_nothing_and_considers_what_is_in_use(
 
 
 async def test_computed_here_the_answers_are_those_of_the_leader(kubectl: Site, waiting: str) -> None:
-    for arguments in (("pending",), ("claims",), ("devices",)):
-        line = (*arguments, "-n", waiting, "-o", "json")
-        there, here = (await kubectl.call(*line)).items, (await kubectl.call(*line, "--local")).items
-        for each in (*there, *here):
-            each.pop("age", None)
-            each.pop("decision", None)
-        assert here == there
+    """The leader has the first line of a pod's explanation once it has told the pod."""
+
+    async def answers(*line: str) -> list[dict[str, Any]]:
+        items = (await kubectl.call(*line, "-n", waiting, "-o", "json")).items
+        return [{name: value for name, value in each.items() if name not in ("age", "decision")} for each in items]
+
+    for command in ("pending", "claims", "devices"):
+        here = await answers(command, "--local")
+        await wait_for_answer(partial(answers, command), here.__eq__, f"{command}: {here}", within=WAIT_SECONDS)
     explanations = [
         await kubectl.call("explain", "two", "-n", waiting, "-o", "json", *more) for more in ((), ("--local",))
     ]
@@ -245,6 +248,18 @@ async def test_top_looks_at_nodes_waiting_pods_and_decisions(kubectl: Site, wait
     assert (here.nodes, [row[1] for row in here.waiting.rows]) == (there.nodes, ["two"])
     assert "filter" in {row[1] for row in there.decisions.rows}
     assert (here.decisions.rows, here.notes) == ([], ("no service answers, so there are no decisions",))
+
+
+async def test_simulate_names_pods_for_which_others_would_be_evicted(
+    kubectl: Site, waiting: str, important: str, tmp_path: Path
+) -> None:
+    asking = pod(waiting, "boss", claims=[by_template("one")])
+    asking["spec"]["priorityClassName"] = important
+    file = tmp_path / "boss.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **asking}))
+    found = await kubectl.call("simulate", "-f", str(file), "-n", waiting)
+    told = f"dra-extender may evict pods of lower priority for {waiting}/boss; see kubectl dra what-if"
+    assert told in found.messages
 
 
 async def test_without_a_service_the_answer_is_computed_and_that_is_said(kubectl: Site, waiting: str) -> None:

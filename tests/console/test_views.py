@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from allocator.checks import DeviceState
 from tests.console.browser import Console
 from tests.console.service import Served
 
@@ -108,16 +109,28 @@ def test_the_fleet_shows_each_device_with_the_state_of_the_table(console: Open, 
 def test_totals_are_those_of_the_table(console: Open, example: Served) -> None:
     page = console(example)
     devices = example.table("devices")
-    counts = Counter(each["state"] for each in devices)
     kinds = {kind: [each for each in devices if each["kind"] == kind] for kind in ("physical", "partition")}
     free, parts = (sum(each["state"] == "free" for each in kinds[kind]) for kind in ("physical", "partition"))
     assert answer(page) == f"{free} of {len(kinds['physical'])} devices free, or up to {parts} partitions"
     gpus = Counter((each["kind"], each["state"]) for each in devices if each["driver"] == "gpu.example.com")
     all_gpus = sum(number for (kind, _), number in gpus.items() if kind == "physical")
-    told = f"{gpus['physical', 'free']}/{all_gpus} or up to {gpus['partition', 'free']} partitions"
+    told = f"{gpus['physical', 'free']} of {all_gpus}, or up to {gpus['partition', 'free']} partitions"
     assert f"gpu.example.com {told}" in page.texts(".drivers li")
-    buttons = {state: int(number) for number, state in (text.split(" ") for text in page.texts(".states button"))}
-    assert {state: number for state, number in buttons.items() if number} == {k: v for k, v in counts.items() if v}
+
+
+def test_states_count_partitions_apart_as_the_table_of_numbers_does(console: Open, example: Served) -> None:
+    page = console(example)
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in example.table("devices?count=true"):
+        counts.update({(row["state"], "devices"): row["devices"], (row["state"], "partitions"): row["partitions"]})
+    told = [text for text in page.texts(".states button") if not text.startswith("0 ") or "+" in text]
+    assert counts["free", "partitions"], "the example has partitions"
+    assert told == [
+        f"{counts[state.value, 'devices']} {state.value}"
+        + (f" + {parts} partitions" if (parts := counts[state.value, "partitions"]) else "")
+        for state in DeviceState
+        if counts[state.value, "devices"] or counts[state.value, "partitions"]
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from httpx import ASGITransport, AsyncClient
 
 from allocator import Features, Limits, Selectors
 from allocator.policies import FIRST_FIT
-from extender.assembly import Extender, make_extender
+from extender.assembly import ALONE, Extender, Surroundings, make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
@@ -243,9 +243,11 @@ class Cluster:
         """The verbs, first-fit."""
         return self.extender(settings, off_loop).service
 
-    def extender(self, settings: Settings | None = None, off_loop: Offload = in_thread) -> Extender:
+    def extender(
+        self, settings: Settings | None = None, off_loop: Offload = in_thread, around: Surroundings = ALONE
+    ) -> Extender:
         """All that answers about the cluster, first-fit."""
-        return make_extender(self.api, self.state, solver(), settings or Settings(), off_loop=off_loop)
+        return make_extender(self.api, self.state, solver(), settings or Settings(), around=around, off_loop=off_loop)
 
     def app(self, settings: Settings | None = None, listener: Listener = Listener.SERVER) -> FastAPI:
         """The application of a listener."""

@@ -10,7 +10,7 @@ from extender.cluster.consumers import claim_keys, holders_near, without_pods
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import THE_POD, Snapshot
 from extender.framework.cycle import feasible_on
 from extender.framework.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
@@ -76,6 +76,7 @@ def _spared(other: Pod, pod: Pod, needless: str, snapshot: Snapshot) -> _Protect
     if other.deleting or other.is_finished:
         return "terminating already", named
     if whose := snapshot.never_preempts(pod):
+        whose = f"pod {pod}" if whose == THE_POD else whose
         return f"spec.preemptionPolicy of {whose} is Never", named
     if other.priority >= pod.priority:
         return f"priority {other.priority} is not lower than {pod.priority}", named

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from itertools import product
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from allocator import Features
 from extender.answers.observe.device_history import DeviceHistory, HistoryKeeper
@@ -182,6 +182,13 @@ class KindHealth:
     age: float | None
 
 
+class Unasked(Protocol):
+    """Judges pods of a cluster that no scheduler follows."""
+
+    def reasons(self, snapshot: Snapshot, seconds: float = ...) -> Callable[[Pod], str]:
+        """What tells why a pending pod waits; for so many seconds, pods are judged that were not yet."""
+
+
 def _places() -> Places:
     """Two at a time, of one caller one. They are not slowed down by searches, so the clock is a plain one."""
     return Places(2, 1, time.monotonic)
@@ -209,6 +216,7 @@ class Overview:
         verb_priority: knows when verbs run.
         told: what pods that fit nowhere were told.
         whole_pods: lists all pods for answers; None: the state has them, or nobody has.
+        unasked: judges pods where no scheduler follows the cluster; None: schedulers ask about them.
     """
 
     api: Api
@@ -231,6 +239,7 @@ class Overview:
     verb_priority: VerbPriority = field(default_factory=VerbPriority)
     told: ToldPods = field(default_factory=ToldPods)
     whole_pods: WholePods | None = None
+    unasked: Unasked | None = None
 
     async def listed_pods(self) -> ListedPods:
         """All pods, for one answer; verbs go first."""

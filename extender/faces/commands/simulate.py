@@ -100,7 +100,7 @@ def simulate(
         _explain(cluster, explain, output)
     else:
         _print_placements(cluster, placements, output)
-        _say_who_may_preempt(cluster, placements)
+        _say_who_may_preempt(cluster, placements, "--explain")
         if picture:
             _draw(cluster, placements, picture)
         _say_summary(placements, output)
@@ -147,6 +147,7 @@ def simulate_live(
     _note_others([each for each in placements if each.pod in known])
     if ours:
         _print_placements(cluster, ours, output)
+        _say_who_may_preempt(cluster, ours, "kubectl dra what-if")
     else:
         note("the manifests bring no pod that the cluster does not have")
     if picture:
@@ -176,7 +177,7 @@ def _say_skipped(skipped: Iterable[Skipped]) -> None:
         note(f"skipped: {kind} {first_of(names, _MOST_NAMES)}")
 
 
-def _say_who_may_preempt(cluster: Cluster, placements: Iterable[Placement]) -> None:
+def _say_who_may_preempt(cluster: Cluster, placements: Iterable[Placement], further: str) -> None:
     """Pending pods for which a running dra-extender looks for victims; the simulation does not."""
     waiting = {placement.pod for placement in placements if placement.lacks_devices}
     pods = cluster.pods if waiting and cluster.settings.scheduling.preemption else ()
@@ -188,7 +189,7 @@ def _say_who_may_preempt(cluster: Cluster, placements: Iterable[Placement]) -> N
     if names:
         waiting_names = first_of(names, _MOST_NAMES)
         note(
-            f"no pod was evicted, but dra-extender may evict pods of lower priority for {waiting_names}; see --explain"
+            f"no pod was evicted, but dra-extender may evict pods of lower priority for {waiting_names}; see {further}"
         )
 
 

@@ -23,6 +23,7 @@ from extender.cluster.kinds import Topic
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach
 from extender.framework.decision_log import DecisionEntry
+from extender.framework.pod_and_claim_states import PodState, state_of_pod
 from extender.kube.api import ObjectKey
 
 PERIOD: Final = 0.4
@@ -182,6 +183,8 @@ class Feed:
         """What a message says; empty if nothing, None if it is too much for one message."""
         pools = reach.pools(snapshot) or ()
         pods = dict.fromkeys([*(reach.keys(Topic.POD) or ()), *(each.pod for each in decisions)])
+        if self._overview.unasked is not None:  # what has changed may be why any pod waits
+            pods |= dict.fromkeys(key for key, pod in snapshot.pods.items() if state_of_pod(pod) is PodState.PENDING)
         if len(pools) > _MOST_ROWS or len(pods) > _MOST_ROWS:
             return None
         found: dict[str, JSON] = {}

@@ -17,6 +17,9 @@ PROGRESS_SECONDS: Final = 2.0
 
 _LOOK_SECONDS: Final = 0.1
 
+_MOST_NAMED: Final = 2
+"""Kinds that a line on a terminal names."""
+
 _EVERYWHERE: Final = re.compile(r"(?<=://)(?:0\.0\.0\.0|\[::\])(?=[:/]|$)")
 """The host of a service that listens on all addresses. Nobody can open it."""
 
@@ -64,11 +67,13 @@ def _missing(state: ClusterState) -> list[str]:
 
 
 def _progress(state: ClusterState, seconds: float) -> str:
-    """What is listed, and what is not: ``reading the cluster: nodes 5000; waiting for pods (3 s)``."""
+    """What is not listed, then what is, which a narrow terminal may cut off: ``reading pods (3 s); nodes 5000``."""
     listed = [each for each in RESOURCES.values() if not state.doubt_of(each) and state.count(each)]
-    counts = "".join(f" {each.plural} {state.count(each)}," for each in listed).rstrip(",")
-    there = f":{counts};" if counts else ":"
-    return f"reading the cluster{there} waiting for {', '.join(_missing(state))} ({seconds:.0f} s)"
+    counts = ", ".join(f"{each.plural} {state.count(each)}" for each in listed)
+    missing = _missing(state)
+    more = f" and {len(missing) - _MOST_NAMED} more kinds" if len(missing) > _MOST_NAMED else ""
+    reading = f"reading {', '.join(missing[:_MOST_NAMED])}{more} ({seconds:.0f} s)"
+    return f"{reading}; {counts}" if counts else reading
 
 
 async def tell_where_to_look(url: str, is_serving: Callable[[], bool], say: Callable[[str], None]) -> None:

@@ -21,7 +21,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import is_immediate, mode_problem
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.snapshot import Snapshot
-from extender.framework.bind_errors import BindError
+from extender.framework.bind_errors import BindError, ResourceQuotaRefusesError
 from extender.framework.cycle import refreshed
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.pods.claims_to_come import unmade
@@ -268,7 +268,8 @@ async def _place(
         node = choice.choose(pod, best)
         await service.bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
     except (RefusedError, TimeoutError) as error:
-        return Placement(str(pod), reason=str(error) or "not decided in time")
+        waits_for = PendingReason.QUOTA if isinstance(error.__cause__, ResourceQuotaRefusesError) else None
+        return Placement(str(pod), reason=str(error) or "not decided in time", waits_for=waits_for)
     choice.place(pod, node)
     await cluster.settle()
     return _placed(pod, node, cluster.state.snapshot)

@@ -119,7 +119,7 @@ class PendingReason(Enum):
     GANG = "gang"
     """Pods of its gang are missing, or the devices for all of them."""
     QUOTA = "quota"
-    """A DeviceQuota of its namespace allows no more."""
+    """A DeviceQuota of its namespace allows no more; in a simulation, also a ResourceQuota."""
     DEVICES = "devices"
     """No node has the devices."""
     TERMINATING = "terminating"

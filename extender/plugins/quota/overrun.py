@@ -52,11 +52,11 @@ class Overrun(NamedTuple):
         return f"wait until claims of namespace {self.quota.namespace} give back devices, or raise {limit}"
 
     def __str__(self) -> str:
-        where = f"device quota {self.quota.name} of namespace {self.quota.namespace}, limit {self.limit.name}"
-        cohort = "" if self.lent is None else f"; cohort {self.quota.cohort} has {self.lent} left to lend"
+        """The reason, with what is in use: so people find the words of the pod's condition again."""
         kept = f" ({self.kept} of them kept for waiting pods)" if self.kept.nano else ""
-        limit = self._amount_in_words(self._hard)
-        return f"{where}: {self.used} of {limit} in use{kept}, and {self.asked} more needed{cohort}"
+        lent = "" if self.lent is None else f", {self.lent} left to lend"
+        used = f"{self.used} of {self._hard} in use{kept}, {self.asked} more needed{lent}"
+        return f"{self.reason.in_words()}: {used}"
 
     @property
     def _hard(self) -> Quantity:

@@ -25,6 +25,11 @@ CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"age": duration}
 _NOT_ASKED: Final = "no scheduler has asked this replica about the pod lately"
 
 
+def fits_in_words(nodes: int) -> str:
+    """What is said of a pod for which so many nodes are suitable."""
+    return f"its devices fit on {nodes} node{'s' if nodes > 1 else ''}"
+
+
 def _no_line(_pod: Pod, _reasons: Iterable[str] | None) -> str:
     return ""
 
@@ -41,11 +46,13 @@ class WaitingReasons:
         latest: the latest decision about the pod with a uid; None if there is none.
         hindrance: why no scheduler of ours tries a pod; empty if one does (`Attempts.hindrance`).
         line: what a pod was told when it was rejected for some reasons (None: for any); empty: nothing.
+        unasked: why a pod waits of a cluster that no scheduler follows; None: schedulers ask about pods.
     """
 
     latest: Callable[[str], DecisionEntry | None]
     hindrance: Callable[[Pod], str] = _is_tried
     line: Callable[[Pod, Iterable[str] | None], str] = _no_line
+    unasked: Callable[[Pod], str] | None = None
 
     def reason(self, pod: Pod) -> str:
         """Why a pending pod waits."""
@@ -53,20 +60,23 @@ class WaitingReasons:
             return reason
         if reason := at_gate(pod):
             return self.line(pod, None) or reason
+        if self.unasked is not None:
+            return self.unasked(pod)
         found = self.latest(pod.uid)
         if found is None:
             return _NOT_ASKED
         if found.error:
             return f"{found.verb}: {found.error}"
         if found.passed:
-            return f"its devices fit on {found.passed} node{'s' if found.passed > 1 else ''}"
+            return fits_in_words(found.passed)
         return self.line(pod, found.rejected) or counted(found.rejected)
 
 
 def waiting_reasons(overview: Overview, snapshot: Snapshot) -> WaitingReasons:
     """Why pods of a snapshot of a running service wait."""
     attempts = Attempts(snapshot, overview.schedulers)
-    return WaitingReasons(overview.decision_log.latest, attempts.hindrance, overview.told.line)
+    unasked = None if overview.unasked is None else overview.unasked.reasons(snapshot)
+    return WaitingReasons(overview.decision_log.latest, attempts.hindrance, overview.told.line, unasked)
 
 
 def pods(

@@ -65,9 +65,9 @@ export class Devices {
     return this.labels.filter((_, index) => rows.some((row) => row.groups[index]));
   }
 
-  // The rows that match, by node, each with the indexes of the devices that match, and with how many devices are in each
-  // state, and how many are free of the hardware and of its partitions. The numbers count all states, so that they say
-  // what another choice of a state would show.
+  // The rows that match, by node, each with the indexes of the devices that match, and with how many devices and how many
+  // partitions are in each state, and how many of each are free. The numbers count all states, so that they say what
+  // another choice of a state would show.
   select({ driver = "", node = "", text = "", state = "" }, matches) {
     const wanted = text.trim().toLowerCase();
     const rank = state ? String(this.states.indexOf(state)) : "";
@@ -80,20 +80,22 @@ export class Devices {
         const isNamed = !wanted || [row.node, row.pool, row.driver].some((each) => each.toLowerCase().includes(wanted));
         const cells = [];
         const counts = new Map();
+        const parts = new Map();
         const kinds = nothing();
         let all = 0;
         for (const index of row.shape.indexes) {
           if (members && !members.has(row.shape.devices[index])) continue;
           if (!isNamed && !row.shape.devices[index].toLowerCase().includes(wanted)) continue;
           const of = this.stateOf(row, index);
-          counts.set(of, (counts.get(of) ?? 0) + 1);
-          all += 1;
           const isPart = row.shape.parts.has(index);
+          const own = isPart ? parts : counts;
+          own.set(of, (own.get(of) ?? 0) + 1);
+          all += 1;
           kinds[isPart ? "parts" : "all"] += 1;
           if (of === "free") kinds[isPart ? "freeParts" : "free"] += 1;
           if (!rank || row.states[index] === rank) cells.push(index);
         }
-        if (all) lines.push({ row, cells, counts, all, kinds });
+        if (all) lines.push({ row, cells, counts, parts, all, kinds });
       }
     }
     lines.sort((a, b) => isPlace(a) - isPlace(b) || collator.compare(a.row.node, b.row.node) || collator.compare(a.row.key, b.row.key));
@@ -104,10 +106,10 @@ export class Devices {
 // Devices that several nodes reach come after the nodes.
 const isPlace = ({ row }) => row.node === "all nodes" || row.node === "by selector" || row.node === "";
 
-// How many devices of some rows are in each state.
-export function totals(lines) {
+// How many devices (counts) or partitions (parts) of some rows are in each state.
+export function totals(lines, kind = "counts") {
   const counts = new Map();
-  for (const line of lines) for (const [state, count] of line.counts) counts.set(state, (counts.get(state) ?? 0) + count);
+  for (const line of lines) for (const [state, count] of line[kind]) counts.set(state, (counts.get(state) ?? 0) + count);
   return counts;
 }
 

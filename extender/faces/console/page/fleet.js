@@ -2,7 +2,7 @@
 import { byDriver, kindsOf, places, readMatches, totals } from "./devices.js";
 import { Grid } from "./grid.js";
 import { allFolded, grouped, nameOf, sum } from "./groups.js";
-import { again, calm, field, mark, note } from "./parts.js";
+import { again, beside, calm, field, mark, note } from "./parts.js";
 import { Reader } from "./reader.js";
 import { refine } from "./route.js";
 import { get, query } from "./service.js";
@@ -19,10 +19,16 @@ const answer = ({ free, all, freeParts, parts }) =>
     ? html`<strong>${number(free)}</strong> of ${plural(all, "device")} free${freeParts ? `, or up to ${plural(freeParts, "partition")}` : ""}`
     : html`<strong>${number(freeParts)}</strong> of ${plural(parts, "partition")} free`;
 
+// "6 of 8, or up to 40 partitions", as kubectl dra free says it.
+const inWords = ({ free, all, freeParts, parts }) =>
+  all || !parts
+    ? `${number(free)} of ${number(all)}${freeParts ? `, or up to ${plural(freeParts, "partition")}` : ""}`
+    : `${number(freeParts)} of ${plural(parts, "partition")}`;
+
 // The same for each driver, if there are several.
 const drivers = (found) =>
   found.length > 1
-    ? html`<ul class="drivers quiet" aria-label="Free devices by driver">${found.slice(0, MOST_DRIVERS).map(({ driver, free, all, freeParts, parts }) => html`<li>${driver} ${all ? `${number(free)}/${number(all)}` : ""}${freeParts ? `${all ? " or up to " : ""}${plural(freeParts, "partition")}` : ""}</li>`)}${found.length > MOST_DRIVERS ? html`<li>and ${plural(found.length - MOST_DRIVERS, "more driver")}</li>` : ""}</ul>`
+    ? html`<ul class="drivers quiet" aria-label="Free devices by driver">${found.slice(0, MOST_DRIVERS).map(({ driver, ...kinds }) => html`<li>${driver} ${inWords(kinds)}</li>`)}${found.length > MOST_DRIVERS ? html`<li>and ${plural(found.length - MOST_DRIVERS, "more driver")}</li>` : ""}</ul>`
     : "";
 
 export class FleetView {
@@ -93,7 +99,8 @@ export class FleetView {
     const index = this.devices.labels.indexOf(filters.group);
     this.lines = index < 0 ? found.filter(({ cells }) => cells.length) : grouped(found, index, filters.fold ?? "");
     const counts = totals(found);
-    const all = sum(counts);
+    const parts = totals(found, "parts");
+    const all = sum(counts) + sum(parts);
     const shown = (count) => (isKnown ? number(count ?? 0) : UNKNOWN);
     const named = [filters.class, filters.attribute, filters.driver, filters.node].find(Boolean);
     return html`<section class="fleet" aria-label="Fleet">
@@ -102,7 +109,7 @@ export class FleetView {
         <p class="answer">${isKnown ? answer(kindsOf(found)) : html`<strong>${UNKNOWN}</strong> of ${UNKNOWN} devices free`}${named ? html` <span class="quiet">· ${named}</span>` : ""}</p>
         ${isKnown ? drivers(byDriver(found)) : ""}
         <ul class="states" aria-label="Devices by state">
-          ${this.devices.states.map((state) => this.#state(state, counts.get(state), shown, filters.state))}
+          ${this.devices.states.map((state) => this.#state(state, counts.get(state), isKnown && parts.get(state), shown, filters.state))}
         </ul>
       </header>
       ${this.#filters(filters)} ${note(this.#reader?.error?.message, "problem")} ${note(this.#note)} ${this.#unknownGroup(filters.group, index)}
@@ -115,10 +122,10 @@ export class FleetView {
     return note(label && index < 0 && `Nodes are not grouped by ${label}; there is ${this.devices.labels.join(", ")}.`, "problem");
   }
 
-  #state(state, count, shown, chosen) {
+  #state(state, count, parts, shown, chosen) {
     const isChosen = state === chosen;
-    return html`<li><button type="button" aria-pressed=${isChosen} ?data-none=${!count}
-      @click=${() => refine(this.route, { state: isChosen ? "" : state })}>${mark(state)}<b>${shown(count)}</b> ${state}</button></li>`;
+    return html`<li><button type="button" aria-pressed=${isChosen} ?data-none=${!count && !parts}
+      @click=${() => refine(this.route, { state: isChosen ? "" : state })}>${mark(state)}<b>${shown(count)}</b> ${state}${beside(parts)}</button></li>`;
   }
 
   #filters(filters) {

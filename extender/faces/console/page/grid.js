@@ -1,6 +1,6 @@
 // The rows of the fleet. Only those on the screen are in the document: 40,000 devices scroll as ten do.
 import { render } from "./lit-html.js";
-import { mark } from "./parts.js";
+import { beside, mark } from "./parts.js";
 import { link } from "./route.js";
 import { html, number } from "./text.js";
 
@@ -101,13 +101,13 @@ export class Grid {
   }
 
   #group(line, at) {
-    const states = this.devices.states.filter((state) => line.counts.get(state));
+    const states = this.devices.states.filter((state) => line.counts.get(state) || line.parts.get(state));
     return html`<div class="line sum" role="row" aria-rowindex=${at + 1}>
       <span class="node" role="rowheader"><button type="button" aria-expanded=${line.isOpen} tabindex=${this.#tabindex(at, 0)} data-line=${at} data-cell="0"
         title=${line.group} @click=${() => this.fold(line.folds)}>${line.group}</button></span>
       <span class="pool" role="gridcell">${line.size}</span>
       ${free(line)}
-      <span class="counts" role="gridcell">${states.map((state) => html`<span title=${state}>${mark(state)}${number(line.counts.get(state))}<span class="unseen"> ${state}</span></span> `)}</span>
+      <span class="counts" role="gridcell">${states.map((state) => html`<span title=${state}>${mark(state)}${number(line.counts.get(state) ?? 0)}<span class="unseen"> ${state}</span>${beside(line.parts.get(state))}</span> `)}</span>
     </div>`;
   }
 

@@ -19,7 +19,7 @@ export function grouped(lines, index, folded) {
     const own = groups.get(value);
     const isOpen = !hidden.has(value);
     const counts = totals(own);
-    const header = { group: value === NONE ? "no group" : value, isOpen, counts, kinds: kindsOf(own), size: plural(places(own), value === NONE ? "place" : "node"), cells: [0], folds: toggled(values, hidden, value) };
+    const header = { group: value === NONE ? "no group" : value, isOpen, counts, parts: totals(own, "parts"), kinds: kindsOf(own), size: plural(places(own), value === NONE ? "place" : "node"), cells: [0], folds: toggled(values, hidden, value) };
     return isOpen ? [header, ...own.filter(({ cells }) => cells.length)] : [header];
   });
 }

@@ -1,11 +1,14 @@
 // Parts that several views share.
 import { nothing } from "./lit-html.js";
 import { link } from "./route.js";
-import { html } from "./text.js";
+import { html, plural } from "./text.js";
 
 // A state by its word and its mark: no state is told by color alone.
 export const mark = (state) => html`<i class="mark ${state}" aria-hidden="true"></i>`;
 export const badge = (state) => html`<span class="badge">${mark(state)}${state}</span>`;
+
+// What follows a number of devices: partitions are no further devices, so they are counted apart.
+export const beside = (parts) => (parts ? html` <span class="parts">+ ${plural(parts, "partition")}</span>` : "");
 
 export const deviceLink = ({ driver, pool, device }, text) =>
   html`<a href=${link("device", [driver, pool, device])}>${text ?? `${driver}/${pool}/${device}`}</a>`;

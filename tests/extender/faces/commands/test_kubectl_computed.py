@@ -9,14 +9,27 @@ from extender.config.settings import Settings
 from extender.faces.commands.computed_service import ComputedService
 from extender.kube.discovery import Served
 from extender.kube.remote import RemoteApi
-from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from tests.extender.kube.live_scenes import SERVED, half
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, negotiated_class
-from tests.kit.clusters import claim, node, pod
+from tests.kit.clusters import GPU, claim, local_slice, node, pod
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi
 
 WITH_CONTEXTS = Served({**SERVED.versions, "PodSchedulingContext": "v1alpha1"})
 AWAY: dict[str, Any] = {"url": "http://127.0.0.1:1"}
+
+
+async def test_the_table_has_the_first_line_of_the_explanation() -> None:
+    fake = FakeApi(ALL_VERSIONS)
+    held = claim("held", allocated=["n/gpu-0"], at="n", users=["runs"])
+    objects = (*((CLASSES, GPU), (NODES, node("n")), (SLICES, local_slice("n"))), (PODS, pod("runs", "held", on="n")))
+    for resource, obj in (*objects, (CLAIMS, held), (PODS, pod("p", "c")), (CLAIMS, claim("c"))):
+        fake.put(resource, obj)
+    computed = ComputedService(RemoteApi(fake, SERVED, random=half), Settings())
+    await computed.refresh()
+    (row,) = (await computed.http.get("/pods?state=pending&format=json")).json()["items"]
+    assert row["reason"] == "the only device is in use"
+    await computed.close()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from httpx import AsyncClient
 
 from allocator.tools import JSON
 from extender.answers.observe.fleet import Fleet
+from extender.assembly import ALONE, Surroundings
 from extender.faces.console.feed import MOST_READERS, PERIOD, Feed, FullError
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import NODES, SLICES
@@ -46,9 +47,9 @@ OBJECTS = (
 class Scene:
     """A cluster with a feed, and what a page reads of it."""
 
-    def __init__(self, first: int = 1000) -> None:
+    def __init__(self, first: int = 1000, around: Surroundings = ALONE) -> None:
         self.cluster = Cluster.of(*OBJECTS)
-        self.extender = self.cluster.extender(off_loop=at_once)
+        self.extender = self.cluster.extender(off_loop=at_once, around=around)
         overview = self.extender.overview
         self.feed = Feed(overview, Fleet(overview.devices), lambda: self.extender.service.is_stopping, first)
 
@@ -109,6 +110,19 @@ def test_a_change_of_a_pool_is_told_with_its_row_alone() -> None:
         assert [(row["pool"], row["states"]) for row in data["rows"]] == [("a", "04")]
 
     played(scene)
+
+
+def test_where_no_scheduler_asks_each_change_renews_the_reasons_of_all_pods_that_wait() -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        given.change(claim("held", allocated=["a/gpu-1"], at="a"))
+        _, data = await page.message()
+        assert [(row["pod"], row["reason"]) for row in data["pods"]] == [("p", "its devices fit on 2 nodes")]
+
+    async def play() -> None:
+        await scene(Scene(around=Surroundings(has_schedulers=False)))
+
+    virtualtime.run(play())
 
 
 def test_a_pool_that_is_gone_is_named_without_a_row() -> None:

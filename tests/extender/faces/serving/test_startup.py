@@ -67,8 +67,8 @@ async def test_on_a_terminal_a_slow_start_is_one_line_that_is_rewritten_and_gone
     drawn: list[str] = []
     (line,) = await told(4.9, drawn.append)
     assert line["event"] == "cluster read"
-    waits = "reading the cluster: nodes 2; waiting for resourceclaims, resourceslices"
-    assert drawn == [f"{waits} ({seconds} s)" for seconds in (2, 3, 4, 5)] + [""]
+    waits = "reading resourceclaims, resourceslices"
+    assert drawn == [f"{waits} ({seconds} s); nodes 2" for seconds in (2, 3, 4, 5)] + [""]
     assert await told(1.0, drawn.append)
     assert len(drawn) == 5
 

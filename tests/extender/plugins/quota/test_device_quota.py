@@ -206,7 +206,7 @@ class TestBind:
         transport.script("update resourceclaims", Fault(seconds=1))
         first, second = list(await asyncio.gather(bind_error(binder, "p", "a"), bind_error(binder, "q", "b")))
         assert first == ""
-        full = "device quota gold of namespace ns, limit gpu: 1 of 1 device in use, and 1 more needed"
+        full = "device quota gold: limit gpu allows 1 device: 1 of 1 in use, 1 more needed"
         assert second == full
         assert [(note.reason, note.text) for note in told] == [("QuotaExceeded", full)]
 
@@ -225,7 +225,7 @@ class TestBind:
 
         transport.script("update_status resourceclaims", Fault(before=other_replica))
         error = virtualtime.run(bind_error(binder_over(transport, cluster.state), "p", "a"))
-        full = "device quota gold of namespace ns, limit gpu: 1 of 1 device in use, and 1 more needed"
+        full = "device quota gold: limit gpu allows 1 device: 1 of 1 in use, 1 more needed"
         assert error == f"claim ns/c was allocated after others: {full}"
         assert cluster.state.snapshot.claims[ObjectKey("ns", "c")].claim.allocation is None
         assert cluster.state.snapshot.claims[ObjectKey("ns", "d")].claim.allocation is not None
@@ -342,7 +342,7 @@ def test_simulate_and_explain_know_device_quotas() -> None:
     first, second = cluster.schedule()
     assert (bool(first.node), second.reason) == (True, "2 device quota gold: limit gpu allows 1 device")
     found = cluster.explain("ns/q")
-    assert found.cause == "device quota gold of namespace ns, limit gpu: 1 of 1 device in use, and 1 more needed"
+    assert found.cause == "device quota gold: limit gpu allows 1 device: 1 of 1 in use, 1 more needed"
     assert found.advice.startswith("wait until claims of namespace ns give back devices, or raise limit gpu of")
 
 

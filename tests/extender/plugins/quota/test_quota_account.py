@@ -73,7 +73,7 @@ def in_use(snapshot: Snapshot, name: str = "p") -> str:
     assert found is not None
     claims = claims_of(waiting, snapshot)
     assert isinstance(claims, PodClaims)
-    return str(found.refusal(claims)).partition(": ")[2].partition(" in use")[0]
+    return str(found.refusal(claims)).rpartition(": ")[2].partition(" in use")[0]
 
 
 class TestKept:
@@ -128,12 +128,12 @@ class TestOnce:
         waiting, _ = kept("k", "a/gpu-1", "a/gpu-2")
         own = claim("k-c", request(count=2), allocated=["a/gpu-1", "a/gpu-2"], at="a", users=["k"])
         snapshot = snapshot_of(*NODES, waiting, own, *asks(count=100), quota(limited(devices=99)))
-        assert in_use(snapshot) == "2 of 99 devices"
+        assert in_use(snapshot) == "2 of 99"
 
     def test_a_claim_that_pods_share_counts_once(self) -> None:
         shared = [keeping(pod(name, "shared"), "a/gpu-1") for name in "kl"]
         snapshot = snapshot_of(*NODES, *shared, claim("shared"), *asks(count=100), quota(limited(devices=99)))
-        assert in_use(snapshot) == "1 of 99 devices"
+        assert in_use(snapshot) == "1 of 99"
 
     def test_and_not_against_a_pod_that_shares_it(self) -> None:
         shared = keeping(pod("k", "shared"), "a/gpu-1"), pod("p", "shared")
@@ -143,13 +143,13 @@ class TestOnce:
         victim = pod("v", "v-c", on="a"), claim("v-c", allocated=["a/gpu-1"], at="a", users=["v"])
         waiting = keeping(pod("k", "k-c"), "a/gpu-1", "a/gpu-2", victims=["uid-v"]), claim("k-c", request(count=2))
         snapshot = snapshot_of(*NODES, *victim, *waiting, *asks(count=100), quota(limited(devices=99)))
-        assert in_use(snapshot) == "2 of 99 devices"
+        assert in_use(snapshot) == "2 of 99"
 
     async def test_a_bind_on_its_way_counts_by_its_devices(self) -> None:
         snapshot = snapshot_of(*NODES, *kept("k", "a/gpu-1"), *asks(count=100), quota(limited(devices=99)))
         cluster = Cluster.of(*NODES, *kept("k", "a/gpu-1"), *asks(count=100), quota(limited(devices=99)))
         assert await bind_error(binder_over(cluster.api, cluster.state), "k", "a") == ""
-        assert in_use(snapshot) == in_use(cluster.state.snapshot) == "1 of 99 devices"
+        assert in_use(snapshot) == in_use(cluster.state.snapshot) == "1 of 99"
 
 
 class TestAmounts:
@@ -244,8 +244,8 @@ class TestTold:
         claims = claims_of(waiting, self.SNAPSHOT)
         assert found is not None
         assert isinstance(claims, PodClaims)
-        used = "3 of 3 devices in use (2 of them kept for waiting pods), and 1 more needed"
-        assert str(found.refusal(claims)) == f"device quota gold of namespace ns, limit gpu: {used}"
+        used = "3 of 3 in use (2 of them kept for waiting pods), 1 more needed"
+        assert str(found.refusal(claims)) == f"device quota gold: limit gpu allows 3 devices: {used}"
 
     def test_by_the_table(self) -> None:
         rows = [row.item() for row in quotas(self.SNAPSHOT, solver()).rows]

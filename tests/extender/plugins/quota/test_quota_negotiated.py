@@ -61,7 +61,7 @@ async def test_limit_on_licenses_holds_whether_the_controller_returns_results_or
 async def test_claim_that_asks_for_more_licenses_than_the_limit_is_refused_before_its_controller_is_asked() -> None:
     scene = Scene(*pods("p", requests=(request("license", device_class="license", count=3),)), quota(SEATS))
     assert await scene.reasons() == [OVER]
-    error = "device quota gold of namespace ns, limit seats: 0 of 2 devices in use, and 3 more needed"
+    error = "device quota gold: limit seats allows 2 devices: 0 of 2 in use, 3 more needed"
     assert await scene.bind() == error
     assert scene.licenses.asked(ALLOCATE) == []
 

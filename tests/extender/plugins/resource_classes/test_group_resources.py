@@ -268,3 +268,6 @@ def test_quota_of_a_member_counts_groups() -> None:
     assert device_names(*SITE, quota, paired(1)) == [["gpu-0", "nic-1"]]
     (reason,) = device_names(*SITE, quota, paired(2))[0]
     assert "exceeded quota: q, requested: gpu.deviceclass.resource.k8s.io/devices=2" in reason
+    assert (
+        Cluster.from_objects([*SITE, quota, paired(2)]).schedule().summary == "0 of 1 pod placed, 1 waits: 1 for quota"
+    )
