@@ -14,7 +14,7 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -28,9 +28,9 @@ from rich.table import Table
 from extender.config.settings import Settings
 from extender.faces.http.limits.connections import VERBS
 from extender.faces.serving.listeners import server_config
-from loadtest.stage import Connection, Process, Stage, asked_names, stage, verb
+from loadtest.stage import Connection, Process, Stage, asked_names, request, stage, verb
 from tests.kit.measure import machine
-from tests.kit.objects.worlds import NAMESPACE, waiting_pod
+from tests.kit.objects.worlds import NAMESPACE, Wish, pending_claim, waiting_pod
 from tests.kit.process import free_port, printing
 
 _TOGETHER: Final = {100: 0.0, 500: 2.5, 5000: 3.5}
@@ -38,6 +38,9 @@ _TOGETHER: Final = {100: 0.0, 500: 2.5, 5000: 3.5}
 
 _PAUSE_SECONDS: Final = 0.01
 """Before each call: what was written to the API server gets to the service."""
+
+_CLAIMS: Final = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
+_PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 _Message = MutableMapping[str, Any]
 Requests = AsyncGenerator[bytes, bytes | None]
@@ -111,9 +114,9 @@ class Subject:
 class Asked:
     """Requests to a stage."""
 
-    def __init__(self, on: Stage, connection: Connection) -> None:
-        self._stage = on
+    def __init__(self, on: Stage, connection: Connection, api: Connection) -> None:
         self._connection = connection
+        self._api = api
         self._names = on.names
         self._chance = random.Random(1)
 
@@ -122,20 +125,28 @@ class Asked:
         for number in count():
             yield self._filter(waiting_pod(f"plain-{number}"))
 
-    async def with_claims(self, pods: Sequence[dict[str, Any]]) -> Requests:
+    async def with_claims(self) -> Requests:
         """Pods with a claim each; the one before gets its device, and is bound."""
-        for pod in pods:
+        async for pod in self._new_pods("alone"):
             answer = yield self._filter(pod)
             if answer is not None:
                 await self._bind(pod, self._chance.choice(orjson.loads(answer)["NodeNames"]))
 
-    async def with_scores(self, pods: Sequence[dict[str, Any]]) -> Requests:
+    async def with_scores(self) -> Requests:
         """The same, with a request for scores after each that asks for nodes."""
-        for pod in pods:
+        async for pod in self._new_pods("scored"):
             answer = yield self._filter(pod)
             names = orjson.loads(answer or b"{}")["NodeNames"]
             yield verb("prioritize", {"Pod": pod, "NodeNames": names})
             await self._bind(pod, self._chance.choice(names))
+
+    async def _new_pods(self, kind: str) -> AsyncIterator[dict[str, Any]]:
+        """Pods that have just been created, each with its claim: as a scheduler comes to them in its turn."""
+        for number in count():
+            name = f"{kind}-{number}"
+            await self._api.send(request("POST", _CLAIMS, pending_claim(Wish(), name)))
+            found: dict[str, Any] = orjson.loads(await self._api.send(request("POST", _PODS, waiting_pod(name, name))))
+            yield found
 
     def _filter(self, pod: dict[str, Any]) -> bytes:
         return verb("filter", {"Pod": pod, "NodeNames": asked_names(self._names, self._chance.shuffle)})
@@ -153,22 +164,19 @@ async def measured(nodes: int, rounds: int, calls: int) -> list[Subject]:
     """Everybody's rounds, after one that does not count."""
     port = free_port()
     command = [sys.executable, "-m", "loadtest.wire_bench", "--echo", str(port)]
-    pods = (rounds + 1) * calls
-    async with stage(nodes, 2 * pods) as on, printing(command) as (pid, output):
+    async with stage(nodes, 0) as on, printing(command) as (pid, output):
         await output.readline()
         echoing, service = await Connection.to(port), await Connection.to(on.service.port)
-        asked = Asked(on, service)
+        asked = Asked(on, service, await Connection.to(on.api.port))
         subjects = [
             Subject("echo", Process(pid, port), echoing, asked.without_claims()),
             Subject("pod without claims", on.service, service, asked.without_claims(), goal=1.5),
-            Subject(
-                "next pod with a claim", on.service, service, asked.with_claims(on.objects["pods"][:pods]), goal=2.5
-            ),
+            Subject("next pod with a claim", on.service, service, asked.with_claims(), goal=2.5),
             Subject(
                 "the same, filter and prioritize",
                 on.service,
                 service,
-                asked.with_scores(on.objects["pods"][pods:]),
+                asked.with_scores(),
                 goal=_TOGETHER.get(nodes, 0.0),
                 in_a_row=2,
             ),

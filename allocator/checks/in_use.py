@@ -28,10 +28,8 @@ IN_USE: Final = Check(
 """Admin access ignores who holds a device. Shares are judged by the capacity that is left (`capacity.py`)."""
 
 
-def state_of(usage: DeviceUsage | None) -> Hashable:
-    """What decisions read of a device's usage: 0 if it is free, 1 if it is held as a whole, else all of it."""
-    if usage is None:
-        return 0
+def state_of(usage: DeviceUsage) -> Hashable:
+    """What decisions read of what is held of a device: 1 if it is held as a whole, else all of it."""
     if not usage.shares and not usage.consumed:
         return 1
     return usage.holders > 0, bool(usage.shares), frozenset(usage.consumed.items())

@@ -164,13 +164,15 @@ def common_values(views: Sequence[NodePool], attribute: str) -> tuple[Hashable, 
 def device_circumstances(view: NodePool, node: Node, used: PoolUsage, rules: TaintRules) -> tuple[Hashable, ...]:
     """What decisions read of a pool's devices beyond what drivers publish; empty if there is nothing.
 
-    If any device of the pool is held, the first values are `state_of` each candidate, then of each device in
-    `NodePool.elsewhere`. The values of checks follow (`checks.circumstances`).
+    If any device of the pool is held, the first values are 0 for each candidate that is free, and `state_of` for each
+    other one, then the same for the devices in `NodePool.elsewhere`. The values of checks follow
+    (`checks.circumstances`).
     """
     states: list[Hashable] = []
     if used:
-        devices = (*(c.device for c in view.candidates), *view.elsewhere)
-        states = [state_of(used.get(device.id.device)) for device in devices]
+        names = [candidate.device.id.device for candidate in view.candidates]
+        names += [device.id.device for device in view.elsewhere]
+        states = [0 if usage is None else state_of(usage) for usage in map(used.get, names)]
     return (*states, *checks.circumstances(view, node, rules))
 
 

@@ -372,6 +372,9 @@ def is_single(claims: Sequence[Claim]) -> bool:
 class Single:
     """Answers for nodes that differ only in which devices are held.
 
+    Attributes:
+        is_counted: the answer depends on how many devices of each pool are held, not on which ones.
+
     Args:
         request: the name of the request.
         devices: pool by pool, the devices that the node can reach, then others that consume counters of the pool.
@@ -409,6 +412,7 @@ class Single:
         self._group_of = {position: group for group in self._groups for position in group.positions}
         self._merits: dict[tuple[DeviceKind, float, int, int], Merit] = {}
         self._runs = () if self._groups else tuple(_runs(devices))
+        self.is_counted = 0 < len(self._runs) == sum(map(bool, devices)) <= _MOST_RUNS
         self._answers: dict[tuple[int, ...], Merit | NotFound] = {}
 
     def answer(self, states: Sequence[States]) -> Merit | NotFound | None:

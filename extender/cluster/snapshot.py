@@ -5,6 +5,7 @@ runs the same code as the live cluster.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -138,10 +139,17 @@ class Snapshot(NamedTuple):
 
     def cpu_left(self, name: str) -> int | None:
         """The CPU of a node that no counted pod requests, in thousandths of a core; None: not known."""
-        node = self.nodes.get(name)
-        if self.requested is None or node is None or node.cpu is None:
-            return None
-        return node.cpu - self.requested.get(name, 0)
+        return next(self.cpu_left_on((name,)))
+
+    def cpu_left_on(self, names: Iterable[str]) -> Iterator[int | None]:
+        """`cpu_left` of each node."""
+        node_of, requested = self.nodes.get, self.requested
+        for name in names:
+            node = node_of(name)
+            if requested is None or node is None or node.cpu is None:
+                yield None
+            else:
+                yield node.cpu - requested.get(name, 0)
 
     def node_of(self, key: ObjectKey) -> str:
         """The node of a pod that is kept or counted; empty if there is none."""

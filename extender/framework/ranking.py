@@ -176,13 +176,13 @@ class Ranking:
     def _highest(self, most: int) -> bytes:
         """Marks of the picked nodes; 0 for others."""
         room = most
+        if len(self.marks) - self.marks.count(_REFUSED) <= room:
+            return self.marks
         for mark in reversed(_MARKS[1:]):
             there = self.marks.count(mark)
             if there > room:
                 break
             room -= there
-        else:
-            return self.marks
         above = self.marks.translate(_FROM[mark + 1])
         if not room:
             return above

@@ -334,7 +334,7 @@ class Service:
 
     def _for_call(self) -> Solver:
         """The allocator for one call that begins now: whatever is done for it, it has this time."""
-        return self.solver.within(self.solver.clock() + self._solving_seconds)
+        return self.solver.for_call(self._solving_seconds)
 
 
 def _read_nodes(names: Sequence[str], nodes: Mapping[str, Mapping[str, JSON]]) -> Mapping[str, NodeObject]:

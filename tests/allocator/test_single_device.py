@@ -4,6 +4,7 @@ import gc
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -226,6 +227,27 @@ def test_a_node_without_devices_is_unreachable() -> None:
     assert found is not None
     assert found.answer([]) == NotFound("gpu", frozenset())
     assert told(World([]), found, Usage()) == searched(World([]), claim(want("gpu")), Usage())
+
+
+@pytest.mark.parametrize("policy", WITH_SHORTCUT, ids=lambda policy: policy.name)
+def test_of_equal_devices_it_matters_how_many_are_held(policy: Policy) -> None:
+    devices = [device(f"d{number}", {"fast": True}, pool=name) for number, name in enumerate("ppqqq")]
+    world = World([*pool(*devices[:2]), *pool(*devices[2:])], policy=policy)
+    found = single(world, claim(want("gpu")))
+    assert found is not None
+    assert found.is_counted
+    answers: dict[tuple[int, int], set[Merit | str | None]] = {}
+    for held_ones in product((False, True), repeat=len(devices)):
+        usage = Usage.of(each.id for each, is_held in zip(devices, held_ones, strict=True) if is_held)
+        answers.setdefault((sum(held_ones[:2]), sum(held_ones[2:])), set()).add(told(world, found, usage))
+    assert {len(each) for each in answers.values()} == {1}
+
+
+@pytest.mark.parametrize("slices", [pool(device("a", {"fast": True}), device("b", {"fast": False})), gpus(1).slices])
+def test_of_devices_that_differ_it_matters_which_are_held(slices: Sequence[Slice]) -> None:
+    found = single(World(slices, policy=BEST_FIT), claim(want("gpu", 1, IS_FAST)))
+    assert found is not None
+    assert not found.is_counted
 
 
 # --- what takes a search --------------------------------------------------------------------------------------

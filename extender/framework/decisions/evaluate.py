@@ -57,7 +57,7 @@ class KnownVerdicts:
     """The verdicts of one signature while one amount of the roaming pools is in use.
 
     Attributes:
-        by_key: by what equivalent node views have in common; see `SignatureCache.key` and `settled`.
+        by_key: by what equivalent node views have in common; see `SignatureCache.key`, `counted` and `settled`.
         verdict_index: by node name, for the cluster that is followed.
         weighed: the same with losses, by weigher.
     """
@@ -129,6 +129,13 @@ class SignatureCache:
         """A node's answer, if it is told without a search and without evaluating selectors; else None."""
         single = self.singles.get(fingerprint)
         return None if single is None or None in node_view.used else single.answer(node_view.states)
+
+    def counted(self, node_view: NodeView, fingerprint: Hashable) -> tuple[Hashable, tuple[int, ...]] | None:
+        """Equal for node views on which as many devices are held; None if it matters which ones."""
+        single = self.singles.get(fingerprint)
+        if single is None or not single.is_counted or node_view.held is None:
+            return None
+        return fingerprint, node_view.held
 
     def settled(self, node_view: NodeView, key: tuple[Hashable, int], solver: Solver | None) -> Hashable:
         """Equal for node views that differ only in which of several identical devices are in use.
@@ -287,12 +294,13 @@ class Inquiry:
     def verdicts(self, node_views: Sequence[NodeView | None], until: float) -> list[Verdict]:
         """The verdicts on node views, `NOT_KNOWN` where there is none; as `verdict`."""
         known, by_key = self.known.by_node_view, self.known.by_key
-        key_of = self.cache.learn(node_views, self.numbers).get
+        keys = self.cache.learn(node_views, self.numbers)
         verdicts: list[Verdict] = []
         for node_view in node_views:
             found = NOT_KNOWN if node_view is None else known.get(node_view)
             if found is None and node_view is not None:
-                found = by_key.get(key_of(node_view))
+                key = keys[node_view]
+                found = by_key.get(key) or by_key.get((key[0], node_view.held))
                 if found is None:
                     found = self.verdict(node_view, until) or UNDECIDED
                 else:
@@ -312,7 +320,7 @@ class Inquiry:
         """
         known, solver = self.known, self.solver
         key = self.cache.key(node_view, self.numbers)
-        found = known.by_key.get(key) or self._passing.get(key)
+        found = known.by_key.get(key) or known.by_key.get((key[0], node_view.held)) or self._passing.get(key)
         if found is None:
             if solver is not None and solver.clock() > until:
                 return TOO_LATE
@@ -320,7 +328,10 @@ class Inquiry:
             found = self._searched(node_view, key) if answer is None else self._settled(answer, node_view, solver)
             if found is None or found is TOO_LATE:
                 return found
-            (known.by_key if found.lasting else self._passing)[key] = found
+            if found.lasting:
+                known.by_key[self.cache.counted(node_view, key[0]) or key] = found
+            else:
+                self._passing[key] = found
         if found.lasting:
             known.by_node_view[node_view] = found
         return found
@@ -417,7 +428,7 @@ class Lookup:
         if self.weighing is None:
             return verdicts
         names = map(self.names.__getitem__, self.missing)
-        return self.weighing.of_each(verdicts, map(self.node_index.snapshot.cpu_left, names))
+        return self.weighing.of_each(verdicts, self.node_index.snapshot.cpu_left_on(names))
 
 
 class Decider(View[NodeIndex]):

@@ -148,6 +148,7 @@ class NodeView:
         used: the usage of each pool; None for roaming pools, which several nodes use.
         states: usage and taints of the devices of each pool; of roaming pools without usage.
         state: the number of `states`.
+        held: how many devices of each pool are held; None if `states` says more than which devices are held.
         devices: of the pools that are no roaming ones.
     """
 
@@ -156,6 +157,7 @@ class NodeView:
     used: tuple[PoolUsage | None, ...]
     states: tuple[tuple[Hashable, ...], ...]
     state: int
+    held: tuple[int, ...] | None
     devices: int
 
     def fingerprint(self, reads: AttributeReads, numbers: Numbers) -> Hashable:
@@ -238,7 +240,10 @@ class NodeViewBuilder:
         devices: int,
     ) -> NodeView:
         shared = tuple([each.devices for each in pool_fingerprints if each.devices is not None])
-        return NodeView(node, pool_fingerprints, used, states, self._states.of((states, shared)), devices)
+        held = tuple([of_pool.count(1) for of_pool in states])
+        is_all = not shared and sum(held) + sum([of_pool.count(0) for of_pool in states]) == sum(map(len, states))
+        number = self._states.of((states, shared))
+        return NodeView(node, pool_fingerprints, used, states, number, held if is_all else None, devices)
 
     def _pool_fingerprint(self, view: NodePool, *, roams: bool) -> PoolFingerprint:
         number = self.numbers.of
@@ -434,7 +439,6 @@ def _roaming(snapshot: Snapshot, before: tuple[PoolUsage, ...]) -> tuple[PoolUsa
 
 _RENEWED_AFTER: Final = 1 / 8
 """Share of the names that may have been added before all names are copied."""
-
 
 _MOST_MARKS: Final = 64
 """Sets of verdicts that nodes have had together, whose marks are kept."""

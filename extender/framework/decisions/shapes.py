@@ -123,9 +123,7 @@ class Shapes:
         is_due = self.is_due(pod, classes, asks=bool(requests))
         if self._learns and requests and self._seen.find(pod.uid) is None:
             self._seen.keep(pod.uid, pod.uid)
-            shape = Shape(requests, pod.cpu)
-            if shape in self._counts or self._is_modest(requests):
-                self._count(shape)
+            self._count(Shape(requests, pod.cpu))
         if is_due:
             self._publish(classes)
 
@@ -161,7 +159,10 @@ class Shapes:
             return False
 
     def _count(self, shape: Shape) -> None:
-        self._counts[shape] = self._counts.get(shape, 0.0) + 1
+        count = self._counts.get(shape, 0.0)
+        if not count and not self._is_modest(shape.requests):
+            return
+        self._counts[shape] = count + 1
         self._pods += 1
         if self._pods > _PODS or len(self._counts) > _SHAPES:
             heaviest = sorted(self._counts.copy().items(), key=lambda each: each[1], reverse=True)[: _SHAPES // 2]

@@ -157,6 +157,13 @@ class Solver:
         """The solver with this deadline, if it is earlier than its own."""
         return self if until >= self.until else replace(self, until=until)
 
+    def for_call(self, seconds: float) -> "Solver":
+        """The solver for a call that begins now and takes so long at most, with what is known of shapes."""
+        until = min(self.until, self.clock() + seconds)
+        if not self.policy.weighs_leftover or self.shapes is None:
+            return replace(self, until=until)
+        return replace(self, until=until, policy=self.shapes.policy)
+
     def while_wanted(self, is_wanted: Callable[[], bool]) -> "Solver":
         """The solver for one search with a deadline, whose time is over once nobody wants its answer any more.
 
@@ -188,7 +195,8 @@ class Solver:
         if not self.policy.weighs_leftover or self.shapes is None:
             return self
         self.shapes.see(pod, claims, snapshot.classes)
-        return replace(self, policy=self.shapes.policy)
+        policy = self.shapes.policy
+        return self if self.policy is policy else replace(self, policy=policy)
 
     def still(self) -> "Solver":
         """The solver that learns nothing of shapes: people ask about pods that do not exist."""
