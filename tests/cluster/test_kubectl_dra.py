@@ -253,7 +253,7 @@ async def test_top_looks_at_nodes_waiting_pods_and_decisions(kubectl: Site, wait
 async def test_simulate_names_pods_for_which_others_would_be_evicted(
     kubectl: Site, waiting: str, important: str, tmp_path: Path
 ) -> None:
-    asking = pod(waiting, "boss", claims=[by_template("one")])
+    asking = pod(waiting, "boss", claims=[by_template("two")])
     asking["spec"]["priorityClassName"] = important
     file = tmp_path / "boss.yaml"
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **asking}))

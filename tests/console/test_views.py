@@ -127,7 +127,7 @@ def test_states_count_partitions_apart_as_the_table_of_numbers_does(console: Ope
     assert counts["free", "partitions"], "the example has partitions"
     assert told == [
         f"{counts[state.value, 'devices']} {state.value}"
-        + (f" + {parts} partitions" if (parts := counts[state.value, "partitions"]) else "")
+        + (f" + {parts} partition{'s' if parts > 1 else ''}" if (parts := counts[state.value, "partitions"]) else "")
         for state in DeviceState
         if counts[state.value, "devices"] or counts[state.value, "partitions"]
     ]
