@@ -112,8 +112,8 @@ ENOUGH: Final = 4
 """Proposals with equally few moves that are compared by the number of pods that they serve."""
 
 PATIENCE: Final = 5
-"""How many nodes are tried for pods of the same kinds that did not all find a place; how many sets on one node; and how
-often room is made that pods of other shapes take."""
+"""How many nodes are tried for pods of the same kinds that did not all find a place; how many sets on one node; and on
+how many nodes room is made that pods of other shapes take."""
 
 _MOST_NEAR: Final = 256
 """The most pods near a node that are compared, even if few of them may move at once."""
@@ -208,7 +208,7 @@ class _Hunt:
     Attributes:
         found: proposals; each has as few moves as those before, or fewer.
         homeless: kinds of the pods of a set to how often such a set did not help, mostly for want of other places.
-        taken: how often pods of other shapes took the room.
+        taken: on how many nodes without a proposal pods of other shapes took the room.
     """
 
     search: MoveSearch
@@ -238,20 +238,26 @@ class _Hunt:
                 most = fewest - (sum(len(each.moves) == fewest for each in self.found) >= ENOUGH)
 
     def _proposal_for_node(self, evictions: Evictions, most: int) -> MoveProposal | None:
-        """The proposal for one node. If pods find no places together, sets without one of them are tried."""
+        """The proposal for one node.
+
+        If pods find no places together, or pods of other shapes take their room, sets without one of them are tried.
+        """
+        is_taken = False
         for _ in range(PATIENCE):
             members = evictions.smallest(most, self.solver)
             if members is None:
-                return None
+                break
             chosen = [evictions.candidates[each] for each in members]
             unfit = frozenset({chosen[-1].pod.uid})
             if not violations(chosen, evictions.allowed):
                 tried = self._tried([each.pod for each in chosen], evictions.node)
-                if not isinstance(tried, frozenset):
+                if isinstance(tried, MoveProposal):
                     return tried
+                is_taken |= tried is None
                 unfit = tried or unfit
             left = tuple(each for each in evictions.candidates if each.pod.uid not in unfit)
             evictions = replace(evictions, candidates=left)
+        self.taken += is_taken
         return None
 
     def _tried(self, movers: Sequence[Pod], node: NodeObject) -> MoveProposal | frozenset[str] | None:
@@ -266,7 +272,6 @@ class _Hunt:
         if outcome.proposal.placed and not stranded:
             return outcome.proposal
         if outcome.others and not stranded:
-            self.taken += 1
             return None
         self.homeless[kinds] += 1
         return stranded

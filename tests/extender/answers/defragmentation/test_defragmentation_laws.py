@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from extender import Cluster
@@ -210,8 +210,20 @@ def test_a_proposal_that_is_carried_out_gives_the_pods_their_devices_and_the_mov
         assert all(move.pod.controller for move in proposal.moves)
 
 
+SMALL = Wish(1, large=False, priority=0)
+TAKEN = World(
+    large={"a": [False] * 3, "b": [False] * 4, "c": [False] * 3, "net": []},
+    early=[SMALL, SMALL, replace(SMALL, priority=2), replace(SMALL, count=2), replace(SMALL, count=2, on="b")],
+    ended=frozenset(),
+    late=[replace(SMALL, count=3)],
+)
+"""If the less important pod leaves b, the pod that asks for three devices takes the room. If the other one leaves, the
+pod that asks for two gets it."""
+
+
 @settings(max_examples=max(1, EXAMPLES // 10))
 @given(world=worlds())
+@example(world=TAKEN)
 def test_a_single_move_that_would_serve_a_shape_is_found(world: World) -> None:
     """All single moves are carried out for each shape to which no single move is proposed."""
     cluster = world.cluster()
