@@ -152,7 +152,9 @@ class TestKept:
         plain = [await asks(client, namespace, f"plain-{number}", gpu.name) for number in range(4)]
         reasons = [await rejection(client, each) for each in plain]
         assert all("device quota gold: limit gpu allows 4 devices" in reason for reason in reasons)
-        await verbs.explained(plain[0], about="limit gpu: 4 of 4 devices in use (4 of them kept for waiting pods)")
+        await verbs.explained(
+            plain[0], about="limit gpu allows 4 devices: 4 of 4 in use (4 of them kept for waiting pods)"
+        )
 
         nodes = [await verbs.bind(await client.get(PODS, each), "site-0") for each in gang]
         assert nodes == [""] * 4, "what is kept for a pod and for its gang does not count against it"
