@@ -1,10 +1,19 @@
 """The devices of a device class: those that all its selectors match."""
 
+from typing import Protocol
+
 from allocator.cel import CelError
 from allocator.model.device_classes import DeviceClass
 from allocator.model.slices.device import Device
 from allocator.pools import unsupported
-from allocator.search.limits import TimedSelectors
+
+
+class DeviceSelectors(Protocol):
+    """Selectors that devices may satisfy, as `TimedSelectors`."""
+
+    def matches(self, expression: str, device: Device) -> bool:
+        """Like `TimedSelectors.matches`."""
+        ...
 
 
 class ClassMembers:
@@ -14,7 +23,7 @@ class ClassMembers:
         selectors: with the time that all questions together may take.
     """
 
-    def __init__(self, device_class: DeviceClass, selectors: TimedSelectors) -> None:
+    def __init__(self, device_class: DeviceClass, selectors: DeviceSelectors) -> None:
         self._class = device_class
         self._selectors = selectors
         self._failed = 0

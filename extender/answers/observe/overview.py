@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
-from allocator import Features
+from allocator import Device, Features, Limits
+from allocator.search import SearchBudget, TimedSelectors
 from extender.answers.observe.device_history import DeviceHistory, HistoryKeeper
 from extender.answers.observe.device_states import DeviceStates, StatesKeeper
 from extender.answers.observe.pool_sizes import PoolSizes, SizesKeeper
@@ -41,6 +43,9 @@ from extender.tools.verb_priority import VerbPriority
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
     from extender.cluster.live import LiveCluster
 
+
+_SELECTING: Final = Limits(steps=0, seconds=5.0)
+"""The limits for the selectors of a page."""
 
 _L = TypeVar("_L", bound=Hashable)
 
@@ -194,6 +199,24 @@ def _places() -> Places:
     return Places(2, 1, time.monotonic)
 
 
+class PageSelectors:
+    """The selectors of one page. Their time begins with the first of them, in the thread that makes the page.
+
+    The request comes on the event loop, which must never pause, and waits for its place. Neither takes of the time.
+    """
+
+    def __init__(self, begin: Callable[[], TimedSelectors]) -> None:
+        self._begin = begin
+
+    @cached_property
+    def _timed(self) -> TimedSelectors:
+        return self._begin()
+
+    def matches(self, expression: str, device: Device) -> bool:
+        """Like `TimedSelectors.matches`."""
+        return self._timed.matches(expression, device)
+
+
 @dataclass(frozen=True, slots=True)
 class Overview:
     """A view of a service's cluster and decisions.
@@ -254,15 +277,15 @@ class Overview:
         """
         return (self.selections if selects else self.pages).offload(in_thread, caller)
 
-    def selecting_clock(self) -> Callable[[], float]:
-        """The clock for the selectors of one page: whoever looks at it pauses while a verb runs."""
-        clock, pause = self.decider.solver.clock, self.verb_priority.turn()
+    def selectors(self) -> PageSelectors:
+        """For the devices of one page. They pause while a verb runs."""
+        solver, pause = self.decider.solver, self.verb_priority.turn()
 
         def now() -> float:
             pause()
-            return clock()
+            return solver.clock()
 
-        return now
+        return PageSelectors(lambda: TimedSelectors(solver.selectors, SearchBudget(_SELECTING, now)))
 
     def recount(self) -> None:
         """Count what has changed since the last time: after a list, that takes long, and a thread can do it."""

@@ -11,10 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from allocator import ClassMembers, Device, DeviceId, Limits, Version
+from allocator import ClassMembers, Device, DeviceId, Version
 from allocator.checks import taint_text
 from allocator.pools import Pool
-from allocator.search import SearchBudget, TimedSelectors
 from allocator.tools import JSON, printable
 from extender.answers.observe.fleet import GROUP_LABELS, STATES, Fleet
 from extender.answers.observe.found_objects import LONGEST, find_objects
@@ -86,9 +85,6 @@ def _names(pool: Pool, tests: tuple[Callable[[Device], bool], ...]) -> tuple[str
     devices = (device for origin in pool.newest for device in origin.devices)
     return tuple(sorted(device.id.device for device in devices if all(test(device) for test in tests)))
 
-
-_SELECTING: Final = Limits(steps=0, seconds=5.0)
-"""The limits for the selectors of a class on all devices, as for the table of devices."""
 
 _MOST_CLASSES: Final = 1000
 """Names of classes among which the page offers a choice. A class that is not offered can be typed."""
@@ -224,10 +220,7 @@ def _add_matches(app: FastAPI, overview: Overview) -> None:
         attribute = AttributeFilter(query.attribute) if query.attribute else None
         members = None
         if query.device_class:
-            selectors = TimedSelectors(
-                overview.decider.solver.selectors, SearchBudget(_SELECTING, overview.selecting_clock())
-            )
-            members = ClassMembers(class_of(query.device_class, snapshot), selectors)
+            members = ClassMembers(class_of(query.device_class, snapshot), overview.selectors())
         off_loop = overview.offload(caller_of(request.scope), selects=members is not None)
         found = await off_loop(lambda: orjson.dumps(matches(snapshot, members, attribute)))
         return Response(found, media_type="application/json")

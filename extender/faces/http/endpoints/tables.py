@@ -13,10 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allocator import ClassMembers, Limits
+from allocator import ClassMembers
 from allocator.checks import DeviceState
 from allocator.pools import Pool
-from allocator.search import SearchBudget, TimedSelectors
 from allocator.tools import JSON, meant_by, shown
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.problems import problems
@@ -182,10 +181,6 @@ def text_of(value: Enum | None) -> str:
     return "" if value is None else str(value.value)
 
 
-_SELECTING: Final = Limits(steps=0, seconds=5.0)
-"""The limits for the selectors of a class on all devices."""
-
-
 class Pools(Paging):
     """Which pools."""
 
@@ -251,11 +246,7 @@ def _devices(overview: Overview, query: Devices) -> TableView:
 
 
 def _members(overview: Overview, device_class: str) -> ClassMembers:
-    return ClassMembers(class_of(device_class, overview.state.snapshot), _timed_selectors(overview))
-
-
-def _timed_selectors(overview: Overview) -> TimedSelectors:
-    return TimedSelectors(overview.decider.solver.selectors, SearchBudget(_SELECTING, overview.selecting_clock()))
+    return ClassMembers(class_of(device_class, overview.state.snapshot), overview.selectors())
 
 
 _DEVICES: Final = Table(
@@ -308,7 +299,7 @@ class Resources(Paging):
 
 
 def _resources(overview: Overview, query: Resources) -> TableView:
-    snapshot, selectors = overview.state.snapshot, _timed_selectors(overview)
+    snapshot, selectors = overview.state.snapshot, overview.selectors()
     members = {name: ClassMembers(each, selectors) for name, each in snapshot.classes.items() if each.group is None}
     wanted = DeviceFilter(query.driver, node=query.node)
     if query.device_class:
@@ -440,8 +431,8 @@ _PODS: Final = Table(
 )
 
 
-class Quotas(Paging):
-    """Which DeviceQuotas."""
+class OfNamespace(Paging):
+    """Which rows, of a table that is filtered by namespace alone."""
 
     namespace: str = Field(default="", description="Of this namespace.", examples=["default"])
 
@@ -449,7 +440,7 @@ class Quotas(Paging):
 _QUOTAS: Final = Table(
     "quotas",
     "DeviceQuotas, and what is used of them.",
-    Quotas,
+    OfNamespace,
     lambda overview, query: quotas(overview.state.snapshot, overview.decider.solver, namespace=query.namespace),
     {
         "namespace": "default",
@@ -469,17 +460,16 @@ _QUOTAS: Final = Table(
 )
 
 
-class GangsAsked(Paging):
+class Gangs(OfNamespace):
     """Which gangs."""
 
-    namespace: str = Field(default="", description="Of this namespace.", examples=["default"])
     state: GangState | None = Field(default=None, description="In this state.", examples=["waits"])
 
 
 _GANGS: Final = Table(
     "gangs",
     "Gangs: how many of their pods have a node, and what the others wait for.",
-    GangsAsked,
+    Gangs,
     lambda overview, query: gangs(overview.state.snapshot, namespace=query.namespace, state=text_of(query.state)),
     {
         "namespace": "default",
@@ -500,16 +490,10 @@ _GANGS: Final = Table(
 )
 
 
-class Preemptions(Paging):
-    """Which preemptions."""
-
-    namespace: str = Field(default="", description="For pods of this namespace.", examples=["default"])
-
-
 _PREEMPTIONS: Final = Table(
     "preemptions",
     "Pods for which others are evicted, and how far that has come.",
-    Preemptions,
+    OfNamespace,
     lambda overview, query: preemptions(overview.state.snapshot, namespace=query.namespace),
     {
         "namespace": "default",

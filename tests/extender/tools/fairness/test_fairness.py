@@ -1,6 +1,7 @@
 """Laws of what serves all namespaces: memories in which nobody takes another's place, backlogs, and fair turns."""
 
 import asyncio
+import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
@@ -417,16 +418,18 @@ async def test_a_table_and_the_fleet_pause_while_a_verb_runs() -> None:
             assert not paused, path
 
 
-async def test_selectors_of_a_table_pause_while_a_verb_runs() -> None:
-    paused: list[float] = []
+@pytest.mark.parametrize("path", ["/devices?class=gpu", "/resources", "/console/matches?class=gpu"])
+async def test_selectors_pause_in_the_thread_that_makes_the_page_and_never_on_the_event_loop(path: str) -> None:
+    paused: list[int] = []
+    priority = VerbPriority(lambda: 0.0, lambda _: paused.append(threading.get_ident()))
     cluster = Cluster.of(device_class("gpu", selectors=("device.driver != ''",)), node("a"), local_slice("a"))
-    overview = replace(cluster.extender().overview, verb_priority=VerbPriority(lambda: 0.0, paused.append))
-    with overview.verb_priority.verb():
-        overview.selecting_clock()()
+    extender = cluster.extender()
+    app = app_over(replace(extender, overview=replace(extender.overview, verb_priority=priority)))
+    async with client_at(app, "10.0.0.1") as reader:
+        with priority.verb():
+            assert (await reader.get(path)).status_code == 200
     assert paused
-    paused.clear()
-    overview.selecting_clock()()
-    assert not paused
+    assert threading.get_ident() not in paused
 
 
 # Explanations wait for verbs: who goes first.
