@@ -1,4 +1,4 @@
-"""The worlds that verbs for autoscalers work with: that of a session, or a new one over the latest snapshot.
+"""A world for each verb of autoscalers: that of the session, or a new one over the latest snapshot.
 
 Work leaves the event loop, and calls of one session follow each other. A call that fails or runs out of time has
 changed nothing: what a session has come to is kept when the answer is there. The cluster is only read.

@@ -226,8 +226,8 @@ class Searches:
     A hard search delays other hard searches. It delays neither short ones nor the event loop, which would otherwise
     wait for all computing threads each time it continues. A search takes its turn when it looks at the clock, which it
     does before each selector, and within a selector that is costly. If it does not look, the others go on beside it
-    after `HOLD_SECONDS`. The turns go round the namespaces (`Of`): however
-    many hard searches one of them has, another one waits for one turn of these.
+    after `HOLD_SECONDS`. The turns go round the namespaces (`Of`): however many hard searches one of them has, another
+    one waits for one turn of these.
 
     Background work has turns of its own, which are shorter, and rests between them. So all of it together has a share
     of the interpreter at most while verbs are called, and verbs never wait for it.

@@ -149,14 +149,20 @@ async def test_those_that_matter_less_go_for_it(name: str) -> None:
     assert scene.queue.pods() == scene.of("vip")
 
 
-@pytest.mark.parametrize("name", ["gangs", "immediate claims", "pinned pods"])
-@in_virtual_time
-async def test_nobody_goes_for_it(name: str) -> None:
+async def full_of_others(name: str) -> tuple[Scene, list[str]]:
+    """Less important pods have as many devices as a form wants; their names."""
     scene = Scene(name)
     lows = [f"low{number}" for number in range(FORMS[name].wants)]
     for each in lows:
         scene.add(each, PLAIN)
     await scene.until(*lows)
+    return scene, lows
+
+
+@pytest.mark.parametrize("name", ["gangs", "immediate claims", "pinned pods"])
+@in_virtual_time
+async def test_nobody_goes_for_it(name: str) -> None:
+    scene, lows = await full_of_others(name)
     scene.add("vip", FORMS[name], 100)
     await scene.run(15)
     assert scene.served() == set(lows)
@@ -168,11 +174,7 @@ async def test_nobody_goes_for_it(name: str) -> None:
 @each_form("immediate claims", "pinned pods")
 @in_virtual_time
 async def test_who_holds_its_devices_joins_the_victims_of_the_scheduler(name: str) -> None:
-    scene = Scene(name)
-    lows = [f"low{number}" for number in range(FORMS[name].wants)]
-    for each in lows:
-        scene.add(each, PLAIN)
-    await scene.until(*lows)
+    scene, _ = await full_of_others(name)
     await scene.run()
     scene.queue.add(pod("cpu", on="n"))
     scene.add("vip", FORMS[name], 100)

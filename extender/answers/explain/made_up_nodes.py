@@ -1,4 +1,4 @@
-"""Nodes that do not exist, after a plan: their devices, the pods on them, and the devices that nobody takes.
+"""The new nodes of a plan, which do not exist: their devices, their pods, and the devices that nobody takes.
 
 Answers to what-ifs and the console's view of sessions tell of such nodes.
 """

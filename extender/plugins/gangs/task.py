@@ -108,6 +108,7 @@ class Watch:
         until: when devices are given back.
         active: when this process was last asked about a member, or has last written a plan.
         shortfall: why there was no plan.
+        is_slow: a call of preempt has waited for the latest plan in vain; the next ones do not wait for that plan.
         making_room: until when the scheduler of a member makes room on the kept node by evictions, by the pod's uid.
     """
 
@@ -116,6 +117,7 @@ class Watch:
     again: float = 0.0
     pause: float = FIRST_PAUSE_SECONDS
     is_planning: bool = False
+    is_slow: bool = False
     overdue: float = inf
     is_overtaken: bool = False
     writing: dict[str, Keeping] = field(default_factory=dict)
@@ -278,11 +280,18 @@ class Gangs(BackgroundTask):
             watch.asked_again(now)
 
     async def _plan_shown(self, watch: Watch) -> None:
-        """Wait until the last plan of a gang is made, and shown by the watch; for `SHOWN_SECONDS` at most."""
-        for _ in range(round(SHOWN_SECONDS / POLL_SECONDS)):
-            if not watch.is_planning and self._is_shown(watch):
-                break
+        """Wait until the last plan of a gang is made, and shown by the watch; for `SHOWN_SECONDS` at most.
+
+        Only one call waits in vain for a plan: its scheduler tries no other pod meanwhile.
+        """
+        for _ in range(0 if watch.is_slow else round(SHOWN_SECONDS / POLL_SECONDS)):
+            if self._has_shown(watch):
+                return
             await asyncio.sleep(POLL_SECONDS)
+        watch.is_slow = not self._has_shown(watch)
+
+    def _has_shown(self, watch: Watch) -> bool:
+        return not watch.is_planning and self._is_shown(watch)
 
     async def tick(self) -> None:
         """Look after each gang, the most important first; then plan those that lack something."""

@@ -17,7 +17,7 @@ FAILED_SHARE: Final = 0.1
 wait meanwhile. Of a namespace whose tries cost more than its part, only pods are lifted for which a node is known."""
 
 SLOW_EXTRA_SECONDS: Final = 60.0
-"""As `EXTRA_SECONDS`, while the failed tries of the namespace cost more than its part."""
+"""The same as `EXTRA_SECONDS`, while the failed tries of the namespace cost more than its part."""
 
 EXTRA_SECONDS: Final = 10.0
 """If pods of a namespace wait, and there is no room in its share, one more is lifted each time that so long has passed.

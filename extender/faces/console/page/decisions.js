@@ -1,6 +1,6 @@
 // The latest answers to schedulers, as they come. The list is bounded, and it can be paused.
-import { calm, field, note, unread } from "./parts.js";
-import { Reader } from "./reader.js";
+import { ListView, unmatched } from "./list-view.js";
+import { note, unread } from "./parts.js";
 import { link, refine } from "./route.js";
 import { get } from "./service.js";
 import { clock, html, number } from "./text.js";
@@ -16,39 +16,23 @@ const outcome = (each) => {
   return each.passed ? `${number(each.passed)} ${each.passed === 1 ? "node fits" : "nodes fit"}` : rejected.join(", ") || "no node";
 };
 
-export class DecisionsView {
+export class DecisionsView extends ListView {
   title = "Decisions";
   #entries = null;
   #held = [];
   #note = "";
-  #reader;
 
-  constructor({ redraw }) {
-    this.type = calm(150, (filters) => refine(this.route, filters));
-    this.#reader = new Reader({
+  constructor(shared) {
+    super(shared, {
       read: () => get(`decisions?limit=${KEPT}`),
       took: (found) => this.#take(found),
       told: (message) => this.#hear(message),
-      redraw,
     });
   }
 
   open(route) {
-    if (!this.route) this.reread();
-    this.route = route;
+    super.open(route);
     if (!route.filters.paused) this.#release();
-  }
-
-  reread() {
-    this.#reader.ask();
-  }
-
-  close() {
-    this.#reader.close();
-  }
-
-  changed(message) {
-    return this.#reader.tell(message);
   }
 
   #take(found) {
@@ -74,12 +58,12 @@ export class DecisionsView {
   // Why no decision is shown, and what would be.
   #emptiness(shown) {
     if (shown.length) return "";
-    if (this.#entries.length) return `No decision matches; without filters there ${this.#entries.length === 1 ? "is 1" : `are ${number(this.#entries.length)}`}.`;
+    if (this.#entries.length) return unmatched("decision", this.#entries.length);
     return "What a scheduler is answered about a pod with devices comes here: make demo plays one.";
   }
 
   template() {
-    if (!this.#entries) return unread(this.#reader.error, "the decisions");
+    if (!this.#entries) return unread(this.reader.error, "the decisions");
     const { verb = "", text = "", paused = "" } = this.route.filters;
     const wanted = text.trim().toLowerCase();
     const shown = this.#entries.filter(
@@ -88,16 +72,11 @@ export class DecisionsView {
     return html`<section class="decisions" aria-label="Decisions">
       <h1 class="unseen">Decisions</h1>
       <form class="filters" @submit=${(event) => event.preventDefault()}>
-        ${field("Verb", html`<select name="verb" @change=${(event) => refine(this.route, { verb: event.target.value })}>
-          <option value="" .selected=${!verb}>all verbs</option>
-          ${VERBS.map((each) => html`<option value=${each} .selected=${each === verb}>${each}</option>`)}
-        </select>`)}
-        ${field("Pod, node or reason", html`<input type="search" name="text" .value=${text} placeholder="text" autocomplete="off" spellcheck="false"
-          @input=${(event) => this.type({ text: event.target.value })}>`)}
+        ${this.choice("Verb", "verb", VERBS, "all verbs")} ${this.text("Pod, node or reason")}
         <button type="button" class="pause" aria-pressed=${paused ? "true" : "false"} @click=${() => refine(this.route, { paused: paused ? "" : "yes" })}>
           ${paused ? `Continue${this.#held.length ? ` (${number(this.#held.length)} new)` : ""}` : "Pause"}</button>
       </form>
-      ${note(this.#note)} ${note(this.#emptiness(shown))} ${note(this.#reader.error?.message, "problem")}
+      ${note(this.#note)} ${note(this.#emptiness(shown))} ${note(this.reader.error?.message, "problem")}
       <table class="log">
         <thead><tr><th scope="col">time</th><th scope="col">verb</th><th scope="col">pod</th><th scope="col">outcome</th><th scope="col" class="ms">ms</th></tr></thead>
         <tbody>${shown.slice(0, SHOWN).map(line)}</tbody>

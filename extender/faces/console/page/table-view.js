@@ -1,9 +1,8 @@
 // A table of the service as a view: its rows, a filter by namespace and by text, and what to say where there are none.
-import { again, calm, field, note, unread } from "./parts.js";
-import { Reader } from "./reader.js";
-import { refine } from "./route.js";
+import { ListView, unmatched } from "./list-view.js";
+import { again, note, unread } from "./parts.js";
 import { get } from "./service.js";
-import { html, number, plural } from "./text.js";
+import { html, number } from "./text.js";
 
 const READ = 10_000; // rows that are read; the service gives no more at once
 const SHOWN = 300; // rows that are drawn
@@ -12,15 +11,13 @@ const textOf = (value) => (value !== null && typeof value === "object" ? Object.
 
 // A subclass has: title; path of the table; noun of a row; columns, each a heading, a cell and perhaps a class; isBad, whether
 // a row is wrong; and empty, what would fill the table.
-export class TableView {
+export class TableView extends ListView {
   #rows = null;
   #note = "";
-  #reader;
 
-  constructor({ redraw }) {
-    this.type = calm(150, (filters) => refine(this.route, filters));
+  constructor(shared) {
+    super(shared, { read: () => get(this.#path()), took: (found) => this.#take(found) });
     this.soon = again(() => this.reread());
-    this.#reader = new Reader({ read: () => get(this.#path()), took: (found) => this.#take(found), redraw });
   }
 
   isBad = () => false;
@@ -29,17 +26,8 @@ export class TableView {
     return `${this.path}${this.path.includes("?") ? "&" : "?"}limit=${READ}`;
   }
 
-  open(route) {
-    if (!this.route) this.reread();
-    this.route = route;
-  }
-
-  reread() {
-    this.#reader.ask();
-  }
-
-  close() {
-    this.#reader.close();
+  get nouns() {
+    return `${this.noun}s`;
   }
 
   // The feed says that something has changed; which rows that concerns, only the service knows.
@@ -62,31 +50,26 @@ export class TableView {
   #emptiness(shown) {
     if (shown.length) return "";
     if (!this.#rows.length) return this.empty;
-    return `No ${this.noun} matches; without filters there ${this.#rows.length === 1 ? "is 1" : `are ${number(this.#rows.length)}`}.`;
+    return unmatched(this.noun, this.#rows.length);
   }
 
   template() {
-    if (!this.#rows) return unread(this.#reader.error, this.title.toLowerCase());
+    if (!this.#rows) return unread(this.reader.error, this.title.toLowerCase());
     const rows = this.#wanted(this.route.filters);
     return html`<section class="table" aria-label=${this.title}>
       <h1 class="unseen">${this.title}</h1>
-      <header class="totals"><p class="answer"><strong>${number(rows.length)}</strong> ${rows.length === 1 ? this.noun : `${this.noun}s`}</p></header>
-      ${this.#filters(this.route.filters)}
-      ${note(this.#reader.error?.message, "problem")} ${note(this.#note)} ${note(this.#emptiness(rows))}
+      <header class="totals"><p class="answer"><strong>${number(rows.length)}</strong> ${rows.length === 1 ? this.noun : this.nouns}</p></header>
+      ${this.#filters()}
+      ${note(this.reader.error?.message, "problem")} ${note(this.#note)} ${note(this.#emptiness(rows))}
       ${rows.length ? this.#table(rows.slice(0, SHOWN)) : ""}
-      ${rows.length > SHOWN ? note(`and ${plural(rows.length - SHOWN, `more ${this.noun}`)}; filter to see them`) : ""}
+      ${rows.length > SHOWN ? note(`and ${number(rows.length - SHOWN)} more; filter to see them`) : ""}
     </section>`;
   }
 
-  #filters({ namespace = "", text = "" }) {
+  #filters() {
     const namespaces = [...new Set(this.#rows.map(({ row }) => row.namespace).filter(Boolean))].sort();
     return html`<form class="filters" @submit=${(event) => event.preventDefault()}>
-      ${namespaces.length ? field("Namespace", html`<select name="namespace" @change=${(event) => refine(this.route, { namespace: event.target.value })}>
-        <option value="" .selected=${!namespace}>all namespaces</option>
-        ${namespaces.map((each) => html`<option value=${each} .selected=${each === namespace}>${each}</option>`)}
-      </select>`) : ""}
-      ${field("Any text of a row", html`<input type="search" name="text" .value=${text} placeholder="text" autocomplete="off" spellcheck="false"
-        @input=${(event) => this.type({ text: event.target.value })}>`)}
+      ${namespaces.length ? this.choice("Namespace", "namespace", namespaces, "all namespaces") : ""} ${this.text("Any text of a row")}
     </form>`;
   }
 

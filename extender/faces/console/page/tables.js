@@ -74,7 +74,8 @@ export class ClaimsView extends TableView {
 export class ClassesView extends TableView {
   title = "Classes";
   path = "resources?by=class";
-  noun = "class row";
+  noun = "class";
+  nouns = "classes";
   empty = "No DeviceClass selects a device.";
   columns = [
     ["class", (row) => html`<a href=${link("fleet", [], { class: row.class })}>${row.class}</a>`],

@@ -1,7 +1,7 @@
 // Pending pods: what each asks for, since when it waits, and why.
-import { calm, field, note, unread } from "./parts.js";
-import { Reader } from "./reader.js";
-import { link, refine } from "./route.js";
+import { ListView, unmatched } from "./list-view.js";
+import { note, unread } from "./parts.js";
+import { link } from "./route.js";
 import { get, query } from "./service.js";
 import { age, html, number, plural } from "./text.js";
 
@@ -10,37 +10,17 @@ const SHOWN = 300; // rows that are drawn
 
 const keyOf = ({ namespace, pod }) => `${namespace}/${pod}`;
 
-export class WaitingView {
+export class WaitingView extends ListView {
   title = "Waiting";
   #pods = null;
   #note = "";
-  #reader;
 
-  constructor({ redraw }) {
-    this.type = calm(150, (filters) => refine(this.route, filters));
-    this.#reader = new Reader({
+  constructor(shared) {
+    super(shared, {
       read: () => get(`pods?${query({ state: "pending", limit: READ })}`),
       took: (found) => this.#take(found),
       told: (message) => this.#hear(message),
-      redraw,
     });
-  }
-
-  open(route) {
-    if (!this.route) this.reread();
-    this.route = route;
-  }
-
-  reread() {
-    this.#reader.ask();
-  }
-
-  close() {
-    this.#reader.close();
-  }
-
-  changed(message) {
-    return this.#reader.tell(message);
   }
 
   #take(found) {
@@ -68,12 +48,12 @@ export class WaitingView {
   // Why no pod is shown, and what would be.
   #emptiness(shown) {
     if (shown.length) return "";
-    if (this.#pods.size) return `No waiting pod matches; without filters there ${this.#pods.size === 1 ? "is 1" : `are ${number(this.#pods.size)}`}.`;
+    if (this.#pods.size) return unmatched("waiting pod", this.#pods.size);
     return "A pod that asks for devices and has no node comes here, with the reason why it waits.";
   }
 
   template() {
-    if (!this.#pods) return unread(this.#reader.error, "the pending pods");
+    if (!this.#pods) return unread(this.reader.error, "the pending pods");
     const { filters } = this.route;
     const pods = this.#wanted(filters);
     const namespaces = [...new Set([...this.#pods.values()].map((each) => each.namespace))].sort();
@@ -81,14 +61,9 @@ export class WaitingView {
       <h1 class="unseen">Waiting</h1>
       <header class="totals"><p class="answer"><strong>${number(pods.length)}</strong> ${pods.length === 1 ? "pod waits" : "pods wait"} for devices</p></header>
       <form class="filters" @submit=${(event) => event.preventDefault()}>
-        ${field("Namespace", html`<select name="namespace" @change=${(event) => refine(this.route, { namespace: event.target.value })}>
-          <option value="" .selected=${!filters.namespace}>all namespaces</option>
-          ${namespaces.map((each) => html`<option value=${each} .selected=${each === filters.namespace}>${each}</option>`)}
-        </select>`)}
-        ${field("Pod, request or reason", html`<input type="search" name="text" .value=${filters.text ?? ""} placeholder="text" autocomplete="off" spellcheck="false"
-          @input=${(event) => this.type({ text: event.target.value })}>`)}
+        ${this.choice("Namespace", "namespace", namespaces, "all namespaces")} ${this.text("Pod, request or reason")}
       </form>
-      ${note(this.#reader.error?.message, "problem")} ${note(this.#note)} ${note(this.#emptiness(pods))}
+      ${note(this.reader.error?.message, "problem")} ${note(this.#note)} ${note(this.#emptiness(pods))}
       <ul class="pods">${pods.slice(0, SHOWN).map(row)}</ul>
       ${pods.length > SHOWN ? note(`and ${plural(pods.length - SHOWN, "more pod")}; filter to see them`) : ""}
     </section>`;

@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+import pytest
+
 from extender.framework.victims import Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
+from extender.plugins.gangs.task import SHOWN_SECONDS
 from extender.plugins.preemption.plugin import choose_victims
 from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.kit.clusters import claim_template, pod
+from tests.kit.virtualtime import in_virtual_time
 
 T = TypeVar("T")
 
@@ -171,3 +175,28 @@ async def test_a_plan_that_a_turn_makes_is_waited_for_before_the_answer() -> Non
     gate.set()
     assert await answer == [scene.known("x0").kept.node]
     await asyncio.gather(turn, *scene.task.unfinished)
+
+
+@in_virtual_time
+async def test_a_plan_that_takes_long_holds_up_the_scheduler_once_and_not_for_each_member() -> None:
+    """Pods of other namespaces wait behind each call of preempt."""
+    gate = asyncio.Event()
+
+    async def wait(work: Callable[[], T]) -> T:
+        await gate.wait()
+        return work()
+
+    scene = Preempting(*nodes("abc"), *members("x", 3))
+    scene.off_loop = wait
+    scene.start()
+    for name in ("x0", "x1", "x2"):
+        scene.filter(name, names="abc")
+    turn = asyncio.create_task(scene.task.tick())
+    await rest()
+    began = asyncio.get_running_loop().time()
+    for _ in range(2):
+        assert [await scene.preempt(name, "a", "b", "c") for name in ("x0", "x1", "x2")] == [[]] * 3
+    assert asyncio.get_running_loop().time() - began == pytest.approx(SHOWN_SECONDS)
+    gate.set()
+    await asyncio.gather(turn, *scene.task.unfinished)
+    assert await scene.preempt("x0", "a", "b", "c") == [scene.known("x0").kept.node], "it waits for the next one again"
