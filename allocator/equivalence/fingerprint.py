@@ -152,13 +152,13 @@ def attribute_columns(view: SliceView) -> Hashable:
 
 def common_values(views: Sequence[NodePool], attribute: str) -> tuple[Hashable, ...]:
     """Devices that have a value in common have the same number, -1 without a value; the values, if there are lists."""
-    values = [of_device.get(attribute, ()) for view in views for of_device in view.attributes]
+    values = [of_device.get(attribute) for view in views for of_device in view.attributes]
     numbers: dict[Hashable, int] = {}
     if set(map(type, values)) == _TEXTS:
         return tuple([numbers.setdefault(value, len(numbers)) for value in values])
-    if any(value and isinstance(value, tuple) for value in values):
-        return tuple(map(_typed, values))
-    return tuple([-1 if value == () else numbers.setdefault(values_of(value), len(numbers)) for value in values])
+    if any(isinstance(value, tuple) for value in values):
+        return tuple([None if value is None else exact(value) for value in values])
+    return tuple([-1 if value is None else numbers.setdefault(values_of(value), len(numbers)) for value in values])
 
 
 def device_circumstances(view: NodePool, node: Node, used: PoolUsage, rules: TaintRules) -> tuple[Hashable, ...]:

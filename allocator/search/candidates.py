@@ -201,7 +201,7 @@ class Candidates:
             SelectorError: the expression of a derived attribute does not compile, fails, or yields another type.
             SearchLimitError: a limit was reached.
         """
-        candidate, lists = self.all[index], self._features.list_type_attributes
+        candidate = self.all[index]
         device = candidate.device
         for derived in alternative.request.derived_attributes:
             if derived.name == attribute:
@@ -209,11 +209,15 @@ class Candidates:
                 if candidate.unsupported:
                     raise failure(alternative, source, device, f"attribute {candidate.unsupported}: unsupported value")
                 try:
-                    derivation = self._selectors.derive(derived.expression, device)
-                    return derivation or _SOME_LIST if isinstance(derivation, tuple) and not lists else derivation
+                    return self._as_seen(self._selectors.derive(derived.expression, device))
                 except CelError as error:
                     raise failure(alternative, source, device, str(error)) from error
-        return device.attributes.get(attribute, ())
+        found = device.attributes.get(attribute)
+        return () if found is None else self._as_seen(found)
+
+    def _as_seen(self, value: AttributeValue) -> AttributeValue:
+        """Without list-typed attributes, upstream takes any list, or a value of an unknown type, as the first device."""
+        return value or _SOME_LIST if isinstance(value, tuple) and not self._features.list_type_attributes else value
 
     def values(self, alternative: Alternative, index: int, attribute: str) -> frozenset[Hashable]:
         """The elements of `value`, to tell in advance which devices satisfy a constraint together.

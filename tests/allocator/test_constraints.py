@@ -152,8 +152,12 @@ def test_every_kind_has_its_rule_in_the_search() -> None:
     assert set(CONSTRAINTS) == set(ConstraintKind)
 
 
+UNKNOWN_TYPE: Root = ()
+"""A value of a type that this version doesn't know."""
+
 LISTS_OFF = [
-    # a list suits only as the first device of a constraint; in matchAttribute nothing goes with it
+    # a list, or a value of an unknown type, suits only as the first device of a constraint; in matchAttribute nothing
+    # goes with it
     (same("root"), (("a",), "a"), NO),
     (same("root"), (("a",), ("a",)), NO),
     (same("root"), ("a", ("a",)), NO),
@@ -162,6 +166,12 @@ LISTS_OFF = [
     (different("root"), ("a", ("b",)), NO),
     (different("root"), (("a",), ("b",)), NO),
     (different("root"), ("a", ("b",), "a", "c"), [0, 3]),
+    (same("root"), (UNKNOWN_TYPE, "a"), NO),
+    (same("root"), (UNKNOWN_TYPE, UNKNOWN_TYPE), NO),
+    (same("root"), (UNKNOWN_TYPE, "a", "a"), [1, 2]),
+    (different("root"), (UNKNOWN_TYPE, "a"), [0, 1]),
+    (different("root"), ("a", UNKNOWN_TYPE), NO),
+    (different("root"), (UNKNOWN_TYPE, UNKNOWN_TYPE), NO),
 ]
 
 
@@ -171,6 +181,21 @@ def test_a_list_suits_only_as_first_device_while_lists_are_off(
     constraint: ConstraintSpec, values: tuple[Root, ...], expected: list[int] | str, policy: Policy
 ) -> None:
     assert pick(values, constraint, NO_LISTS, policy) == expected
+
+
+@pytest.mark.parametrize("constraint", [same("root"), different("root")], ids=["same", "different"])
+@pytest.mark.parametrize(
+    ("features", "value", "expected"),
+    [
+        (ALL_FEATURES, UNKNOWN_TYPE, NO),
+        (NO_LISTS, UNKNOWN_TYPE, [["gpu-0"]]),
+        (NO_LISTS, MISSING, NO),
+    ],
+)
+def test_a_value_of_an_unknown_type_suits_a_constraint_alone_while_lists_are_off(
+    constraint: ConstraintSpec, features: Features, value: Root, expected: list[list[str]] | str
+) -> None:
+    assert World(pool(*rooted(value)), features=features).devices(claim(want(), constraint)) == expected
 
 
 class TestCoverage:

@@ -8,6 +8,7 @@ import pytest
 
 from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, Selectors
 from allocator.cel import Expired, never
+from allocator.model.features import ALL_FEATURES
 from allocator.pools import NodePool
 from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.nodes import parse_node_object
@@ -80,6 +81,14 @@ def test_under_match_attribute_it_makes_no_difference_what_the_common_values_are
     pools = [pool_of(name, texts(root=f"{name}-0"), texts(root=f"{name}-0"), texts(root="1")) for name in NAMES]
     scene = Scene(GPU, *map(node, NAMES), *pools)
     assert (yes(scene.ask(request(count=2), match=ROOT)), scene.solved) == ([True] * 3, 1)
+
+
+def test_under_match_attribute_a_value_of_an_unknown_type_is_not_taken_for_no_value() -> None:
+    roots = ({}, {"attributes": {"root": {}}}, texts(root="1"))
+    pools = [pool_of(name, device) for name, device in zip(NAMES, roots, strict=True)]
+    features = replace(ALL_FEATURES, list_type_attributes=False)
+    scene = Scene(device_class("gpu"), *map(node, NAMES), *pools, features=features)
+    assert (yes(scene.ask(request(), match=ROOT)), scene.solved) == ([False, True, True], 3)
 
 
 # --- what is known stays known -----------------------------------------------------------------------------
