@@ -32,8 +32,8 @@ waits, comes what a task does after some time."""
 _WORK_SECONDS: Final = 0.01
 """A round that takes longer has done something, and there may be more of it to do."""
 
-TURN_SECONDS: Final = 0.1
-"""How long the others wait for the turn of one task. A turn that takes longer goes on beside those of the others."""
+TURN_SECONDS: Final = 0.05
+"""How long a round waits in all for turns that wait for something. They go on beside those of the others then."""
 
 _YIELD_SECONDS: Final = 0.001
 """Of turns without a pause, after which other work on the event loop goes first."""
@@ -203,13 +203,14 @@ class BackgroundRunner:
     async def tick(self, seconds: float | None = None) -> None:
         """Give each task a turn, unless its last one goes on. What fails in one task keeps no other from its work.
 
-        A round gives the turns one after the other. If a turn takes long, it is the last one of its round, and another
-        round gives the turns that are left.
+        The turns are given one after the other. If one waits for something, and the time for that is over, it goes on
+        beside those that are left: however many tasks wait, the others have their turns.
 
         Args:
-            seconds: how long to wait for each turn; None: until it is over.
+            seconds: how long to wait for all turns; None: until they are over.
         """
-        left = deque(self.tasks)
+        clock = asyncio.get_running_loop().time
+        left, until = deque(self.tasks), None if seconds is None else clock() + seconds
         while left:
             turns, left = left, deque()
             round_ = asyncio.create_task(self._round(turns))
@@ -217,7 +218,7 @@ class BackgroundRunner:
             round_.add_done_callback(self._rounds.discard)
             while not round_.done():
                 begun = self._turns_begun
-                await asyncio.wait([round_], timeout=seconds)
+                await asyncio.wait([round_], timeout=None if until is None else max(0.0, until - clock()))
                 if begun == self._turns_begun and not round_.done():
                     left = deque(turns)
                     turns.clear()

@@ -168,6 +168,19 @@ def test_a_turn_that_takes_long_goes_on_beside_the_turns_of_others() -> None:
     assert len(hearing.heard) >= 10.0 / (PAUSE_SECONDS + TURN_SECONDS)
 
 
+class Waiting(BackgroundTask):
+    """Each of its turns waits for something."""
+
+    async def tick(self) -> None:
+        await virtualtime.elapse(0.15)
+
+
+def test_however_many_turns_wait_for_something_a_task_has_its_turn_soon() -> None:
+    hearing = Hearing()
+    virtualtime.run(ticks_in(10.0, *(Waiting() for _ in range(10)), hearing))
+    assert len(hearing.heard) >= 10.0 / (PAUSE_SECONDS + 0.1) - 1
+
+
 class Turns:
     """A runner with one task, in virtual time.
 
