@@ -41,6 +41,9 @@ _LOGS: Final = Path(__file__).parent / ".logs"
 _TENANTS: Final = 9
 _STEADY: Final = 2
 """Pods of each tenant that stay: its DeviceQuota allows four devices, so that one that comes never waits for it."""
+_SLOWEST: Final = 10
+"""Pods of which is told what they waited for."""
+
 _PREPARING_SECONDS: Final = 120.0
 
 
@@ -105,6 +108,7 @@ async def scenario(plan: Plan, plane: ControlPlane, client: Client) -> list[str]
             tasks.append(asyncio.create_task(attack.run(client)))
         print(f"{len(chosen)} attacks go on", flush=True)
         await _measured(beside, tenants, plan.hostile, site)
+        _tell_slowest(beside)
         await _tell_attacks(chosen, client)
         print(f"controllers were asked: {dict(known.asked)}")
         for task in tasks:
@@ -131,9 +135,18 @@ def _line(phase: Phase, tenants: Sequence[Tenant], site: Site) -> str:
     waiting = sum(len(each.waiting) for each in tenants)
     decides = site.scheduler if site.extender is None else site.extender.process
     return (
-        f"{phase.made} made, {len(phase.waits)} bound ({phase.rate:.2f} a second), {waiting} wait, p50 {p50:.2f} s, "
-        f"p99 {p99:.2f} s, {len(phase.evicted)} evicted; {decides.name} {resident(decides.pid) / MEGABYTE:.0f} MB"
+        f"{len(phase.made)} made, {len(phase.waits)} bound ({phase.rate:.2f} a second), {waiting} wait, "
+        f"p50 {p50:.2f} s, p99 {p99:.2f} s, {len(phase.evicted)} evicted; "
+        f"{decides.name} {resident(decides.pid) / MEGABYTE:.0f} MB"
     )
+
+
+def _tell_slowest(phase: Phase) -> None:
+    """Tell the parts of the wait, and what the slowest pods waited for."""
+    for what, found in (("creation to gate lifted", phase.lifts), ("gate lifted to bound", phase.rest)):
+        if found:
+            print(f"{what}: p50 {percentile(found, 50):.2f} s, p99 {percentile(found, 99):.2f} s")
+    print("the slowest pods:", *phase.slowest(_SLOWEST), sep="\n  ")
 
 
 async def _tell_attacks(chosen: Sequence[Attack], client: Client) -> None:

@@ -1,6 +1,7 @@
 """Ordinary tenants: pods with a claim from a template come at a steady pace, run for a while, and go."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,42 @@ from tests.kit.waiting import pause
 
 TEMPLATE: Final = "gpu"
 _EVICTED: Final = "DisruptionTarget"
+_REFUSED: Final = ("Unschedulable", "SchedulerError")
+"""Reasons of a pod's condition after a try in vain."""
+
+
+@dataclass(slots=True)
+class Course:
+    """What became of one pod; times are seconds since its creation.
+
+    Attributes:
+        name: namespace and name.
+        since: when it was made, by the loop's clock.
+        lifted: when it was first seen without a scheduling gate; None: not yet.
+        bound: when it was first seen with a node; None: not yet.
+        refusals: when its scheduler has rejected it, and why.
+    """
+
+    name: str
+    since: float
+    lifted: float | None = None
+    bound: float | None = None
+    refusals: list[tuple[float, str]] = field(default_factory=list)
+
+    def see(self, obj: RawObject, now: float) -> None:
+        """The pod was seen like this."""
+        after = now - self.since
+        if self.lifted is None and not obj["spec"].get("schedulingGates"):
+            self.lifted = after
+        if (why := _refusal(obj)) and why not in [known for _, known in self.refusals]:
+            self.refusals.append((after, why))
+        if is_bound(obj):
+            self.bound = after
+
+    def __str__(self) -> str:
+        bound = "not bound" if self.bound is None else f"bound after {self.bound:.2f} s"
+        lifted = "gate not lifted" if self.lifted is None else f"without gate after {self.lifted:.2f} s"
+        return "; ".join((f"{self.name}: {bound}, {lifted}", *(f"at {at:.2f} s: {why}" for at, why in self.refusals)))
 
 
 @dataclass(slots=True)
@@ -23,16 +60,33 @@ class Phase:
 
     Attributes:
         seconds: length of the part.
-        waits: seconds from creation to bound, of each pod that was made in this part and was bound.
-        made: pods that were made.
+        made: what became of the pods that were made in this part.
         evicted: pods that somebody else has deleted or marked for an eviction.
     """
 
     name: str
     seconds: float = 0.0
-    waits: list[float] = field(default_factory=list)
-    made: int = 0
+    made: list[Course] = field(default_factory=list)
     evicted: list[ObjectKey] = field(default_factory=list)
+
+    @property
+    def waits(self) -> Sequence[float]:
+        """Seconds from creation to bound, of each pod that was bound."""
+        return [each.bound for each in self.made if each.bound is not None]
+
+    @property
+    def lifts(self) -> Sequence[float]:
+        """Seconds from creation to the lift of the gate, of each pod without one."""
+        return [each.lifted for each in self.made if each.lifted is not None]
+
+    @property
+    def rest(self) -> Sequence[float]:
+        """Seconds from the lift of the gate to bound, of each pod that was bound."""
+        return [each.bound - (each.lifted or 0.0) for each in self.made if each.bound is not None]
+
+    def slowest(self, number: int) -> Sequence[Course]:
+        """The pods that waited longest; those that were not bound come first."""
+        return sorted(self.made, key=lambda each: math.inf if each.bound is None else each.bound, reverse=True)[:number]
 
     @property
     def rate(self) -> float:
@@ -55,7 +109,7 @@ class Tenant:
     every: float
     life: float
     phase: Phase
-    _since: dict[str, tuple[Phase, float]] = field(default_factory=dict, init=False)
+    _since: dict[str, Course] = field(default_factory=dict, init=False)
     _running: set[str] = field(default_factory=set, init=False)
     _dismissed: set[str] = field(default_factory=set, init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
@@ -97,15 +151,18 @@ class Tenant:
     async def _make(self, name: str) -> None:
         used = [by_template(TEMPLATE)]
         made = pod(self.namespace, name, claims=used, terminationGracePeriodSeconds=0)
-        self._since[name] = self.phase, asyncio.get_running_loop().time()
-        self.phase.made += 1
+        self._since[name] = course = Course(f"{self.namespace}/{name}", asyncio.get_running_loop().time())
+        self.phase.made.append(course)
         await self.client.create(PODS, made)
 
     def _see(self, obj: RawObject) -> None:
         name = key_of(obj).name
-        if is_bound(obj) and name in self._since:
-            phase, since = self._since.pop(name)
-            phase.waits.append(asyncio.get_running_loop().time() - since)
+        course = self._since.get(name)
+        if course is None:
+            return
+        course.see(obj, asyncio.get_running_loop().time())
+        if course.bound is not None:
+            del self._since[name]
             self._running.add(name)
             if not name.startswith("steady"):
                 task = asyncio.create_task(self._end(name))
@@ -126,6 +183,12 @@ class Tenant:
             self._dismissed.add(name)
             with suppress(ApiError):
                 await self.client.delete(PODS, ObjectKey(self.namespace, name))
+
+
+def _refusal(obj: RawObject) -> str:
+    """Why a scheduler has rejected a pod; empty: none has."""
+    conditions: Sequence[Any] = obj.get("status", {}).get("conditions") or ()
+    return next((each.get("message", "") for each in conditions if each.get("reason") in _REFUSED), "")
 
 
 def _is_evicted(obj: RawObject) -> bool:
