@@ -244,14 +244,39 @@ class FilterQuestion:
         is_judged = bool(checks) or cycle.counts_resources
         return cls(cycle, names, decider, sent, bounds, checks, is_judged, passed_over or {})
 
-    def at_hand(self) -> Known | None:
-        """What is known of the nodes; None if to look it up may take more than about a millisecond."""
-        if self.is_judged or self.passed_over:
+    def at_hand(self) -> "FilterResult | Known | None":
+        """The result, if nothing has to be searched for it; else what is known of the nodes, for `result`.
+
+        None if to look it up may take more than about a millisecond, or if all that is known is about other nodes than
+        those that are passed over.
+        """
+        if self.is_judged:
             return None
         is_uniform = self.is_uniform
         if len(self.names) > MOST_NEW_NODES and not is_uniform:
             return None
-        return self._known_alike(self.names) if is_uniform else self._known_by_node(self.names)
+        names = self._preferred
+        known = self._known_alike(names) if is_uniform else self._known_by_node(names)
+        found = self.at_once(known)
+        return known if found is None and not self.passed_over else found
+
+    def at_once(self, known: Known) -> FilterResult | None:
+        """The result, from what is known of nodes that are not passed over; None: something has to be searched."""
+        if not known.is_complete:
+            return None
+        if not self.passed_over:
+            return self.result(known)
+        found = self.evaluate(known)
+        return self._beside_passed_over(found) if found.passed else None
+
+    @property
+    def _preferred(self) -> Sequence[str]:
+        """The nodes that are not passed over."""
+        return [name for name in self.names if name not in self.passed_over] if self.passed_over else self.names
+
+    def _beside_passed_over(self, others: FilterResult) -> FilterResult:
+        """The result of all nodes, from that of those that are not passed over: some of them have passed."""
+        return replace(others, unresolvable=others.unresolvable.beside(Reasons.of(self.passed_over)))
 
     def result(self, known: Known | None = None) -> FilterResult:
         """The result for the nodes. If the claims can be allocated nowhere, that is the reason for all nodes.
@@ -352,9 +377,9 @@ class FilterQuestion:
             if there.passed:
                 return there
         if self.passed_over:
-            others = self.evaluate(self.lookup([name for name in self.names if name not in self.passed_over]))
+            others = self.evaluate(self.lookup(self._preferred))
             if others.passed:
-                return replace(others, unresolvable=others.unresolvable.beside(Reasons.of(self.passed_over)))
+                return self._beside_passed_over(others)
         return self._patiently(self.lookup(self.names))
 
     def _patiently(self, known: Known) -> FilterResult:

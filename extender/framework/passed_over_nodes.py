@@ -4,32 +4,43 @@ A pool may be so large, and change so often, that no search in it ends before it
 on its devices in time, or filter found them hard to search: the next bind would end in the same way, and the pods of
 all tenants wait while filter searches.
 
+If a node has very many devices, and some of them have just changed, it is passed over before anything was searched
+there: each namespace would pay for a search, and for a bind that fails, before it knows.
+
 dra-extender does not follow ResourceQuotas: the API server compares the special claim of a pod when a bind makes it.
 What the claim asks for may differ from node to node, so another node may do where one was refused.
 """
 
 import math
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator import Clock, Reason
-from allocator.pools import Pool
+from allocator.pools import Inventory, Pool
 from allocator.reason import Cause
 from allocator.tools import Recent
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach, View, nodes_of
 from extender.framework.cycle import Cycle
 from extender.tools.fairness.fair_memory import FairMemory
 
 LATE: Final = Reason(Cause("late", "its devices change faster than they can be searched"))
+RESTLESS: Final = Reason(Cause("restless", "it has very many devices, and they have changed a moment ago"))
 OVER_QUOTA: Final = Reason(Cause("quota", "a ResourceQuota has no room for the claim that the pod would get there"))
 """Why filter passes over a node while another node suits."""
 
 QUIET_SECONDS: Final = 5.0
 """A node whose pools have not changed for this long is searched in time."""
+
+MANY_DEVICES: Final = 4096
+"""A node with more devices in pools of its own is passed over until it is quiet. To search so many of them takes about
+`LATE_SECONDS`."""
 
 LATE_SECONDS: Final = 0.05
 """A node whose search takes longer in filter is passed over, if its pools change."""
@@ -60,17 +71,83 @@ class _Failure:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Large:
+    """A node with many devices.
+
+    Attributes:
+        pools: the node's pools, when they were looked at last.
+        since: when these pools were first seen; long ago, if they were there when the first look was taken.
+    """
+
+    pools: tuple["weakref.ref[Pool]", ...]
+    since: float
+
+
+class RestlessNodes(View[Mapping[str, _Large]]):
+    """The nodes with very many devices that have changed a moment ago.
+
+    Args:
+        state: the cluster.
+        clock: seconds, from any point.
+    """
+
+    topics = frozenset({Topic.POOL})
+    bound = f"the nodes with more than {MANY_DEVICES:,} devices"
+
+    def __init__(self, state: ClusterState, clock: Clock) -> None:
+        super().__init__(state)
+        self._state, self._clock = state, clock
+        self._seen: Inventory | None = None
+
+    def among(self, names: Collection[str]) -> frozenset[str]:
+        """Those of the nodes that have changed within `QUIET_SECONDS`."""
+        snapshot = self._state.snapshot
+        if snapshot.inventory is not self._seen:
+            self.at(snapshot)
+            self._seen = snapshot.inventory
+        large = {} if self._known is None else self._known.value
+        if not large:
+            return frozenset()
+        quiet = self._clock() - QUIET_SECONDS
+        return frozenset(name for name, each in large.items() if each.since > quiet).intersection(names)
+
+    def build(self, snapshot: Snapshot) -> Mapping[str, _Large]:
+        """Look at all nodes with pools of their own."""
+        known = {} if self._known is None else self._known.value
+        return self._looked_at(snapshot.inventory.local, known, snapshot, -math.inf)
+
+    def apply(self, value: Mapping[str, _Large], reach: Reach, snapshot: Snapshot) -> Mapping[str, _Large]:
+        """Look at the nodes whose pools have changed."""
+        names = {name for pool in reach.keys(Topic.POOL) or () for name in nodes_of(pool, snapshot)}
+        return self._looked_at({*value, *names}, value, snapshot, self._clock())
+
+    def _looked_at(
+        self, names: Iterable[str], before: Mapping[str, _Large], snapshot: Snapshot, since_new: float
+    ) -> Mapping[str, _Large]:
+        found = {}
+        for name in names:
+            if snapshot.inventory.local_devices(name) > MANY_DEVICES:
+                known, pools = before.get(name), _pools(snapshot, name)
+                if known is not None and known.pools == pools:
+                    found[name] = known
+                else:
+                    found[name] = _Large(pools, since_new if known is None else self._clock())
+        return found
+
+
 class LateNodes:
-    """The nodes that filter passes over, for each namespace and each signature of claims.
+    """The nodes that filter passes over, for each namespace and each signature of claims; and those for all pods.
 
     A namespace learns from its own pods alone, and has its own room.
 
     Args:
         clock: seconds, from any point.
+        restless: knows the nodes that are passed over for all pods; None: there are none.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, restless: RestlessNodes | None = None) -> None:
+        self._clock, self._restless = clock, restless
         self._failures: Recent[Mapping[tuple[int, str], _Failure]] = Recent(MOST_NAMESPACES)
         self._over_quota: OverQuotaNodes | None = None
         """None: no quota has refused a claim."""
@@ -102,6 +179,8 @@ class LateNodes:
     def among(self, cycle: Cycle, names: Sequence[str]) -> Mapping[str, Reason]:
         """The nodes that are passed over for the pod now, each with the reason against it."""
         late = dict.fromkeys(self._late(cycle, names), LATE)
+        if self._restless is not None and (restless := self._restless.among(names)):
+            late |= dict.fromkeys(restless, RESTLESS)
         if self._over_quota is None:
             return late
         return {**late, **dict.fromkeys(self._over_quota.among(cycle.pod, names), OVER_QUOTA)}

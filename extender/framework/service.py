@@ -307,9 +307,10 @@ class Service:
         question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
         if isinstance(question, FilterResult):
             return question
-        known = question.at_hand()
-        if known is not None and known.is_complete:
-            return question.result(known)
+        found = question.at_hand()
+        if isinstance(found, FilterResult):
+            return found
+        known = found
         return await self._search(pod, lambda bounds: replace(question, bounds=bounds).result(known), bounds)
 
     def _filtered_anew(

@@ -28,7 +28,7 @@ from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.held_devices import confirmed, found_on, nominated_near
-from extender.framework.passed_over_nodes import LateNodes
+from extender.framework.passed_over_nodes import LateNodes, RestlessNodes
 from extender.framework.plugin import NodeOffer, WaitingPlugin
 from extender.framework.pods.claims import Blocked, PodClaims
 from extender.framework.pods.claims_to_come import foreseen
@@ -126,7 +126,7 @@ class BindPlanner:
         self._worked = worked
         self._double_allocations = reports.double_allocations
         self._plugins = plugins
-        self.late = LateNodes(solver.clock)
+        self.late = LateNodes(solver.clock, RestlessNodes(state, solver.clock))
 
     def awaited(self, pod: Pod) -> Collection[str]:
         """The names of those that `plan` waits for."""

@@ -13,7 +13,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import CLAIMS, tried_in_vain
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
-from extender.framework.filter import FilterResult, ask
+from extender.framework.filter import FilterResult, Known, ask
 from extender.framework.plugin import Refusal, Refused
 from extender.planning.kube_scheduler import rejection
 from extender.planning.pod_group_rules import contradiction
@@ -76,7 +76,11 @@ def with_lifted(pods: Iterable[Pod], snapshot: Snapshot) -> Snapshot:
 
 
 def prospect_of(pod: Pod, snapshot: Snapshot, decider: Decider) -> Prospect:
-    """What filter remembers of a pod. What is kept for nominated pods is left out. Searches nothing."""
+    """What filter remembers of a pod. What is kept for nominated pods is left out. Searches nothing.
+
+    Nodes of which filter knows nothing yet count as none if others take the pod: one that changes all the time is never
+    known.
+    """
     if not decider.follow_at_once(snapshot):
         return NOT_KNOWN
     world = snapshot._replace(nominated=Map())
@@ -84,13 +88,15 @@ def prospect_of(pod: Pod, snapshot: Snapshot, decider: Decider) -> Prospect:
         question = ask(pod, tuple(snapshot.nodes), world, decider.solver, decider)
         if isinstance(question, FilterResult):
             return NEEDS_NOTHING if question.passed else NOT_KNOWN
-        known = question.at_hand()
-        if known is None or not known.is_complete:
-            return NOT_KNOWN
-        result = question.result(known)
+        found = question.at_hand()
+        if isinstance(found, Known):
+            left = [name for name in found.names if name not in found.missing]
+            found = question.at_once(question.lookup(left))
+            if found is not None and not found.passed:
+                return NOT_KNOWN
     except (AllocatorError, TimeoutError):
         return NOT_KNOWN
-    if result.failed or result.is_undecided:
+    if found is None or found.failed or found.is_undecided:
         return NOT_KNOWN
-    nodes = (snapshot.nodes[name] for name in result.passed)
+    nodes = (snapshot.nodes[name] for name in found.passed)
     return Prospect(sum(not rejection(pod.requirements, node) for node in nodes))

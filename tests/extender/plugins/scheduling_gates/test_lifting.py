@@ -8,7 +8,7 @@ import pytest
 from extender.cluster.objects.pods import GATE, GROUP, GROUP_SIZE
 from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey
-from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
+from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, SLICES
 from extender.plugins.scheduling_gates.shares import (
     EXTRA_SECONDS,
     FAILED_SHARE,
@@ -28,7 +28,7 @@ from tests.extender.plugins.scheduling_gates.scenes import (
     site,
     waiting,
 )
-from tests.kit.clusters import claim, pod, request
+from tests.kit.clusters import claim, local_slice, node, pod, request
 from tests.kit.objects.quotas import limited, quota
 from tests.kit.servers.memory import Fault
 from tests.kit.virtualtime import in_virtual_time
@@ -241,6 +241,15 @@ async def test_after_a_rejection_the_next_pod_is_lifted_as_soon_as_a_node_is_kno
     assert await scene.turns(1, 0.1) == [], "as hopeless pods, no more than one"
     scene.first.learn("p4")
     assert len(await scene.turns(1, 1.0)) == 8, "as others"
+
+
+async def test_a_large_node_that_changes_all_the_time_does_not_hide_the_nodes_that_take_a_pod() -> None:
+    large = local_slice("b", 1100)
+    scene = Scene(*site("a", devices=8), node("b"), large, *crowd("p", 12))
+    scene.first.learn("p0")
+    large["spec"]["devices"][0]["attributes"] = {"version": {"int": 1}}
+    await scene.cluster.api.patch(SLICES, ObjectKey("", "slice-b"), {"spec": large["spec"]})
+    assert len(await scene.turns()) == 8, "as many as one known node may take"
 
 
 async def test_failed_tries_of_a_namespace_cost_its_share_of_the_schedulers_time_and_no_more() -> None:
