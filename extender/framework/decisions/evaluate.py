@@ -265,9 +265,9 @@ class Inquiry:
         node = self.node_index.snapshot.nodes.get(name)
         if node is None:
             return NOT_KNOWN
-        self._examined += 1
-        self._devices += self.node_index.snapshot.inventory.local_devices(name)
-        if self._examined <= MOST_NEW_NODES and self._devices <= MOST_NEW_DEVICES:
+        devices = self._devices + self.node_index.snapshot.inventory.local_devices(name)
+        if self._examined < MOST_NEW_NODES and devices <= MOST_NEW_DEVICES:
+            self._examined, self._devices = self._examined + 1, devices
             found = self.verdict(self.node_index.node_view(node))
         if found is None:
             self.undecided += 1

@@ -71,7 +71,7 @@ class _Lifted(NamedTuple):
 
     namespace: str
     kind: Hashable
-    is_hopeless: bool
+    next: Next
     at: float
 
 
@@ -353,7 +353,7 @@ class GateQueue:
             gated.extra = after if gated.extra is None else gated.extra
             return ()
         gated.extra = after
-        return self._taken(name, turn, Next(head, is_hopeless=False), shares)
+        return self._taken(name, turn, Next(head, is_trial=True), shares)
 
     def _taken(self, name: str, turn: Turn, next_one: Next, shares: Shares) -> Sequence[Pod]:
         """Take a pod, and with it those of its gang that wait for their turn; empty: quotas have no room for them."""
@@ -365,7 +365,7 @@ class GateQueue:
         for pod in pods:
             gated.remove(pod.uid, self._kinds.pop(pod.uid))
             if refused is None:
-                self._lifted[pod.uid] = _Lifted(name, head.kind, next_one.is_hopeless, now)
+                self._lifted[pod.uid] = _Lifted(name, head.kind, next_one, now)
             else:
                 self._hold(pod, refused)
         turn.taken(next_one, 0 if refused else len(pods))
@@ -413,7 +413,8 @@ class GateQueue:
                 account.rejected += len(uids)
         for uid, each in self._lifted.items():
             account = accounts.setdefault(each.namespace, Account())
-            account.hopeless += each.is_hopeless
+            account.hopeless += each.next.is_hopeless
+            account.trials += each.next.is_trial
             account.lifted += uid in self._lines.of(Line.GATED, each.namespace)
         for name, account in accounts.items():
             account.failed = self._failed.share(name)

@@ -12,6 +12,9 @@ FEW_HOPELESS: Final = 1
 TRY_SECONDS: Final = 0.1
 """What a failed try costs a scheduler: it asks filter, and writes the pod's status before it looks at another pod."""
 
+RETRY_SECONDS: Final = 10.0
+"""A rejected pod is tried again about so often: the longest backoff in the settings that we ship for a scheduler."""
+
 FAILED_SHARE: Final = 0.1
 """Of the time of the schedulers, this part may go to failed tries. A lifted pod is tried again and again, and others
 wait meanwhile. Of a namespace whose tries cost more than its part, only pods are lifted for which a node is known."""
@@ -45,18 +48,21 @@ class Account:
         lifted: those that were not rejected.
         rejected: those that were.
         hopeless: those of the first that no node took when they were lifted.
+        trials: those of the first of which it was not known then whether a node takes them.
         failed: the part of a scheduler's time that failed tries of its pods have cost lately.
     """
 
     lifted: int = 0
     rejected: int = 0
     hopeless: int = 0
+    trials: int = 0
     failed: float = 0.0
 
-    def lift(self, number: int, *, is_hopeless: bool) -> None:
+    def lift(self, number: int, *, is_hopeless: bool, is_trial: bool) -> None:
         """Count pods that are lifted now."""
         self.lifted += number
         self.hopeless += number if is_hopeless else 0
+        self.trials += number if is_trial else 0
 
 
 @dataclass(slots=True)
@@ -77,6 +83,15 @@ class Shares:
     def may_fail(self, account: Account) -> bool:
         """Whether failed tries of a namespace cost no more than its part."""
         return account.failed < FAILED_SHARE / max(1, self.failing)
+
+    def may_try(self, account: Account) -> bool:
+        """Whether one more pod may be lifted of which it is not known whether a node takes it.
+
+        Once it is rejected, it is tried again and again. So if all of these are, their tries cost no more than the
+        namespace's part. Then what they have cost already decides as well.
+        """
+        most = FAILED_SHARE / max(1, self.failing) * RETRY_SECONDS / TRY_SECONDS
+        return self.may_fail(account) and account.trials + account.rejected < max(FEW, most)
 
     def has_room(self, account: Account, *, is_hopeless: bool) -> bool:
         """Whether one more pod of a namespace may be lifted."""

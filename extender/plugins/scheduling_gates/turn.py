@@ -20,10 +20,16 @@ class Head(NamedTuple):
 
 
 class Next(NamedTuple):
-    """The next pod of a namespace, and whether no node takes it."""
+    """The next pod of a namespace.
+
+    Attributes:
+        is_hopeless: no node takes it.
+        is_trial: it is not known whether a node takes it.
+    """
 
     head: Head
-    is_hopeless: bool
+    is_hopeless: bool = False
+    is_trial: bool = False
 
 
 @dataclass(slots=True)
@@ -63,15 +69,20 @@ class Turn:
             return None
         self._sort(shares)
         if self._good:
-            return Next(self._good[0], is_hopeless=False)
+            return Next(self._good[0], is_trial=self._is_unknown(self._good[0]))
         if self._hopeless and shares.has_room(self.account, is_hopeless=True):
             return Next(self._hopeless[0], is_hopeless=True)
         return None
 
+    def _is_unknown(self, head: Head) -> bool:
+        prospect = self.pods.kinds[head.kind].prospect
+        return prospect is None or prospect.takers is None
+
     def _sort(self, shares: Shares) -> None:
         """Ask about kinds until it is known which of those that find a node is first.
 
-        While too many tries of the namespace fail, a pod counts as hopeless unless a node is known that takes it.
+        While too many tries of the namespace fail, or may fail, a pod counts as hopeless unless a node is known that
+        takes it.
         """
         while self._unasked and not (self._good and self._good[0] < self._unasked[0]):
             head = heappop(self._unasked)
@@ -80,7 +91,7 @@ class Turn:
                 kind.answer(answer, now)
             if kind.prospect is None:
                 continue
-            if kind.prospect.is_hopeless or (kind.prospect.takers is None and not shares.may_fail(self.account)):
+            if kind.prospect.is_hopeless or (kind.prospect.takers is None and not shares.may_try(self.account)):
                 heappush(self._hopeless, head)
             elif self.out[self.name, head.kind] < kind.prospect.most:
                 heappush(self._good, head)
@@ -88,7 +99,7 @@ class Turn:
     def taken(self, next_one: Next, number: int) -> None:
         """Count pods that are lifted, once they wait no more: those of the next pod's gang, or this pod alone."""
         head = next_one.head
-        self.account.lift(number, is_hopeless=next_one.is_hopeless)
+        self.account.lift(number, is_hopeless=next_one.is_hopeless, is_trial=next_one.is_trial)
         self.out[self.name, head.kind] += number
         for heap in (self._unasked, self._good, self._hopeless):
             if heap and heap[0] == head:

@@ -7,8 +7,10 @@ from typing import TypeVar
 
 import pytest
 
+from allocator import parse_claim
 from extender.assembly import make_extender
 from extender.config.settings import Settings
+from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import FilterResult
 from extender.framework.passed_over_nodes import MANY_DEVICES, QUIET_SECONDS, RESTLESS, RestlessNodes
 from extender.framework.wire import FilterArgs
@@ -128,6 +130,16 @@ async def test_others_are_answered_from_memory_beside_it() -> None:
     scene.change()
     assert (await scene.filter()).passed == ("small",)
     assert scene.in_threads == before
+
+
+def test_it_keeps_no_node_after_it_from_being_examined() -> None:
+    scene = Scene()
+    scene.change("small")
+    scene.change()
+    snapshot, decider = scene.cluster.state.snapshot, Decider(solver(), scene.cluster.state)
+    asked = parse_claim(claim("asked", request()))
+    decider.evaluate(decider.lookup([asked], ("small",), snapshot))
+    assert decider.lookup([asked], NODES, snapshot).missing == [0]
 
 
 async def test_a_node_that_has_lost_its_devices_is_remembered_no_more() -> None:

@@ -14,6 +14,7 @@ from extender.plugins.scheduling_gates.shares import (
     FAILED_SHARE,
     FEW,
     FEW_HOPELESS,
+    RETRY_SECONDS,
     TRY_SECONDS,
     Bounds,
 )
@@ -267,6 +268,19 @@ async def test_failed_tries_of_a_namespace_cost_its_share_of_the_schedulers_time
         await scene.cluster.api.create(CLAIMS if each["kind"] == "ResourceClaim" else PODS, each)
     await scene.turns(1, 0.1)
     assert len(scene.lifted("other")) == 3, "nobody else pays for them"
+
+
+async def test_of_pods_that_nobody_knows_a_node_for_so_many_are_out_as_their_tries_may_cost() -> None:
+    """Before the first of them is rejected, nothing has been paid for; afterwards, all of them are tried for ever."""
+    kinds = [each for number in range(60) for each in waiting(f"p{number:02}", request(count=number + 3))]
+    scene = Scene(*site(), *kinds, bounds=Bounds(256, FEW))
+    most = FAILED_SHARE * RETRY_SECONDS / TRY_SECONDS + FEW  # a few are out as hopeless ones in any case
+    lifted = await scene.turns(3, 0.2)
+    assert FEW < len(lifted) <= most
+    await scene.reject(*lifted)
+    assert await scene.turns(3, 0.2) == []
+    await scene.delete(*lifted)
+    assert FEW <= len(await scene.turns(2, EXTRA_SECONDS)) <= most + 2, "those that are gone cost nothing"
 
 
 async def test_a_pod_that_fits_is_lifted_at_once_whatever_tries_of_its_namespace_have_cost() -> None:
