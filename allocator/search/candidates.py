@@ -216,7 +216,7 @@ class Candidates:
         return () if found is None else self._as_seen(found)
 
     def _as_seen(self, value: AttributeValue) -> AttributeValue:
-        """Without list-typed attributes, upstream takes any list, or a value of an unknown type, as the first device."""
+        """Without list-typed attributes, upstream takes any list, or a value of unknown type, as the first device."""
         return value or _SOME_LIST if isinstance(value, tuple) and not self._features.list_type_attributes else value
 
     def values(self, alternative: Alternative, index: int, attribute: str) -> frozenset[Hashable]:

@@ -84,7 +84,7 @@ def test_under_match_attribute_it_makes_no_difference_what_the_common_values_are
 
 
 def test_under_match_attribute_a_value_of_an_unknown_type_is_not_taken_for_no_value() -> None:
-    roots = ({}, {"attributes": {"root": {}}}, texts(root="1"))
+    roots: tuple[Object, ...] = ({}, {"attributes": {"root": {}}}, texts(root="1"))
     pools = [pool_of(name, device) for name, device in zip(NAMES, roots, strict=True)]
     features = replace(ALL_FEATURES, list_type_attributes=False)
     scene = Scene(device_class("gpu"), *map(node, NAMES), *pools, features=features)
