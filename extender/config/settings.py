@@ -434,6 +434,11 @@ class SchedulingSettings(Section):
         default=True,
         description="Evict pods of lower priority for a pod that fits nowhere for want of devices.",
     )
+    pod_condition: bool = Field(
+        default=True,
+        description="Write on pods that wait the condition dra-extender/DevicesAllocated, which says why. Each write "
+        "makes their scheduler try them once more.",
+    )
     scheduler_names: Annotated[list[str], AfterValidator(_schedulers)] = Field(
         default_factory=list,
         description="Names of the schedulers that call this service, as in spec.schedulerName; empty: not known.",

@@ -33,6 +33,7 @@ from extender.node.running import PublishedDriver, open_api, run
 from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology
 from extender.tools.user_error import UserError
+from extender.tools.yamltext import single_mapping
 
 logger = structlog.get_logger()
 
@@ -62,6 +63,10 @@ MANAGERS: Final = (
     ResourceManager("CPU manager", "cpu_manager_state", "cpuManagerPolicy", "none", "CPUs of claims"),
     ResourceManager("memory manager", "memory_manager_state", "memoryManagerPolicy", "None", "NUMA nodes of its own"),
 )
+
+
+CONFIGURATION: Final = "config.yaml"
+"""The kubelet's configuration in its folder, where kubeadm writes it. Others have it elsewhere."""
 
 
 class ComputeError(UserError):
@@ -108,6 +113,22 @@ def check_managers(kubelet: Path) -> None:
             )
 
 
+def topology_policy(kubelet: Path) -> str:
+    """The policy of the kubelet's topology manager, as its configuration says; empty if there is none, or none to see.
+
+    The topology manager aligns what device plugins give to a pod with each other, and not with CPUs of claims. So its
+    policy is in nobody's way, and who set it may expect more. The kubelet leaves no file that has it. Its
+    configuration is in its own folder with kubeadm; arguments of the kubelet may override it.
+    """
+    path = kubelet / CONFIGURATION
+    try:
+        found = (single_mapping(path.read_text()) or {}).get("topologyManagerPolicy", "")
+    except (OSError, ValueError) as error:
+        logger.info("topology manager's policy not known", problem=f"{path}: {error}")
+        return ""
+    return str(found) if found and found != "none" else ""
+
+
 def check_reserved(reserved: Collection[int], topology: Topology) -> None:
     """See that containers without claims always have a CPU. Raises ComputeError: they would not."""
     if unknown := set(reserved) - topology.numbers:
@@ -137,6 +158,9 @@ async def run_compute(
         SocketError: the kubelet cannot be served.
     """
     check_managers(places.kubelet)
+    if policy := topology_policy(places.kubelet):
+        advice = "it aligns devices of device plugins only, not CPUs and memory of claims: give claims constraints"
+        logger.warning("topologyManagerPolicy", policy=policy, file=str(places.kubelet / CONFIGURATION), advice=advice)
     metrics = CciMetrics(CollectorRegistry())
     with _serving_metrics(metrics, metrics_port):
         await _run(origin, node, topology, reserved, places, metrics)

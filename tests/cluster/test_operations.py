@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from extender.cluster.objects.pods import WAITS
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, EVENTS, PODS, TEMPLATES
 from tests.kit.controlplane.client import Client
@@ -103,3 +104,26 @@ async def test_a_pod_that_fits_nowhere_is_told_why(client: Client, namespace: st
     assert "no node has 9 free devices: at most" in told["note"]
     assert told["note"].endswith(f"(kubectl dra explain pod -n {namespace} says more)")
     assert ". What would help: " in told["note"]
+
+
+def condition(obj: RawObject | None) -> tuple[str, str]:
+    """Status and message of the condition of ours; empty if there is none."""
+    conditions = (obj or {}).get("status", {}).get("conditions", [])
+    return next(((each["status"], each["message"]) for each in conditions if each["type"] == WAITS), ("", ""))
+
+
+async def test_a_pod_says_in_a_condition_why_it_waits_until_it_has_a_node(
+    client: Client, namespace: str, gpu: Driver
+) -> None:
+    """In the words of the Event, which is gone after an hour."""
+    await gpu.publish("site-0", GPUS[:1])
+    await client.create(TEMPLATES, template(namespace, "two", requests(request("gpu", gpu.name, count=2))))
+    made = await client.create(PODS, pod(namespace, "pod", claims=[by_template("two")]))
+    key = ObjectKey(namespace, "pod")
+    since = int(made["metadata"]["resourceVersion"])
+    told = await event(client, namespace, "DevicesUnavailable", since=since)
+    waits = await client.wait_for(PODS, key, lambda obj: condition(obj)[0] == "False")
+    assert condition(waits) == ("False", told["note"])
+    await gpu.publish("site-0", GPUS, generation=2)
+    has_node = await client.wait_for(PODS, key, lambda obj: condition(obj)[0] == "True")
+    assert condition(has_node) == ("True", f"the pod has node {await bound(client, key)}")

@@ -44,6 +44,9 @@ KEPT: Final = "dra-extender/DevicesKept"
 The message is a `Keeping` in words (`Keeping.message`).
 """
 
+WAITS: Final = "dra-extender/DevicesAllocated"
+"""Condition of a pod that was told why it waits (``False``, with the line), and that has a node since (``True``)."""
+
 _KEPT: Final = ": devices are kept for the pod: "
 _WITHOUT: Final = "; without "
 _EVICTED: Final = "; evicted for it: "
@@ -119,6 +122,11 @@ def fence_of(conditions: Iterable[PodCondition]) -> str:
 def has_started(phase: str, conditions: Iterable[PodCondition]) -> bool:
     """Whether kubelet has started the pod. While init containers run, the phase is still Pending."""
     return phase == "Running" or any(each.type == _SANDBOX_READY and each.status == "True" for each in conditions)
+
+
+def says_that_it_waits(condition: PodCondition) -> bool:
+    """Whether a condition of a pod says why the pod waits."""
+    return condition.type == WAITS and condition.status == "False"
 
 
 def _is_rejected(condition: PodCondition) -> bool:
@@ -396,6 +404,7 @@ class Pod:
         cpu: what its scheduler reserves for it, in thousandths of a core.
         resources: what it requests of its node, also by its claims.
         controller: what makes it again after it is deleted; None: nothing does.
+        is_told: its condition `WAITS` says why it waits; not compared.
         fence: the latest fence (`extender.cluster.writes.writer.Writer.fence`); empty if there was none; not compared.
     """
 
@@ -433,6 +442,7 @@ class Pod:
     cpu: int = 0
     resources: PodResources = NO_RESOURCES
     controller: Owner | None = None
+    is_told: bool = field(default=False, compare=False)
     fence: str = field(default="", compare=False)
 
     @property
@@ -525,6 +535,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         cpu=of_spec.cpu,
         resources=replace(of_spec.resources, claims=of_claims) if of_claims else of_spec.resources,
         controller=read_controller(metadata),
+        is_told=any(map(says_that_it_waits, conditions)),
         fence=fence_of(conditions),
     )
     reader.finish()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from extender.answers.explain.explainer import unknown_claim
 from extender.answers.explain.explanation import Conclusion, unknown_pod
+from extender.cluster.objects.pods import WAITS
 from extender.cluster.writes.events import REPORTER
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.connection.connection import open_connection
@@ -91,18 +92,19 @@ def told_by(
     metadata, own = obj["metadata"], {each["reason"]: each for each in sorted(_ours(events, obj), key=_datetime_of)}
     newest = sorted(own.values(), key=_datetime_of, reverse=True)[:_MOST_TOLD]
     place = _place_of_claim(obj) if is_claim else _place_of_pod(obj)
-    asked = tuple(_answers_of_scheduler(obj))
+    said, asked = _condition_of_ours(obj), tuple(_answers_of_scheduler(obj))
     name = f"{'claim' if is_claim else 'pod'} {metadata['namespace']}/{metadata['name']}"
-    lines = list(_lines(name, place, newest, asked, now))
+    causes = ([newest[0]["message"]] if newest else []) + ([said] if said else []) + list(asked)
+    lines = list(_lines(name, place, newest, said, asked, now))
     if place is not None:
         verdict = (Conclusion.ALLOCATED if is_claim else Conclusion.BOUND).value
     elif _is_gated(obj):
         verdict = Conclusion.BLOCKED.value
     else:
-        verdict = Conclusion.FITS_NOWHERE.value if newest or asked else NOT_TOLD
+        verdict = Conclusion.FITS_NOWHERE.value if causes else NOT_TOLD
     hidden = [f"  {each}" for each in unseen]
     text = "\n".join([*lines, "This is what the object and its Events say. Nothing more was seen:", *hidden, ""])
-    headline = newest[0]["message"] if newest and place is None else next(iter(asked), "")
+    headline = next(iter(causes if place is None else asked), "")
     return {
         "verdict": verdict,
         "headline": headline or None,
@@ -121,17 +123,19 @@ def _ours(events: Iterable[RawObject], obj: RawObject) -> Iterator[RawObject]:
 
 
 def _lines(
-    name: str, place: str | None, newest: Sequence[RawObject], asked: Sequence[str], now: datetime
+    name: str, place: str | None, newest: Sequence[RawObject], said: str, asked: Sequence[str], now: datetime
 ) -> Iterator[str]:
     if place is not None:
         yield f"{name} {place}"
-    elif newest or asked:
-        yield f"{name} waits: {newest[0]['message'] if newest else asked[0]}"
+    elif newest or said or asked:
+        yield f"{name} waits: {newest[0]['message'] if newest else said or asked[0]}"
     else:
         yield f"{name} waits, and nobody has said why yet"
     for each in newest:
         age = max(0, int((now - _datetime_of(each)).total_seconds()))
         yield f"  dra-extender, {duration(age)} ago, {each['reason']}: {each['message']}"
+    if said and all(each["message"] != said for each in newest):
+        yield f"  dra-extender: {said}"
     yield from (f"  kube-scheduler: {each}" for each in asked)
 
 
@@ -152,6 +156,14 @@ def _place_of_claim(claim: RawObject) -> str | None:
 def _is_gated(obj: RawObject) -> bool:
     """Whether it is a pod that no scheduler tries yet."""
     return bool(obj["spec"].get("schedulingGates"))
+
+
+def _condition_of_ours(obj: RawObject) -> str:
+    """What dra-extender says of a pod that waits, in the condition that outlasts its Events; empty if nothing."""
+    for each in (obj.get("status") or {}).get("conditions") or ():
+        if each.get("type") == WAITS and each.get("status") == "False":
+            return str(each.get("message") or "")
+    return ""
 
 
 def _answers_of_scheduler(obj: RawObject) -> Iterator[str]:

@@ -21,6 +21,7 @@ from extender.framework.likeness import likeness_of
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.rejected_pods import PATIENCE
 from extender.framework.task import BackgroundTask, Rejection, share_of
+from extender.plugins.requeue.pod_condition import PodConditions
 from extender.tools.fairness.fair_memory import FairMemory
 from extender.tools.fairness.turns import Turns
 from extender.tools.faults import Faults
@@ -234,5 +235,14 @@ def text_of(pod: Pod, line: str, remedy: str = "") -> str:
 
 
 def tasks(handle: Handle, find_cause: FindCause, told: ToldPods) -> Sequence[BackgroundTask]:
-    """The background task for unserved pods."""
-    return [Unserved(handle.state, handle.tell, handle.now, handle.clock, handle.faults, find_cause, told)]
+    """The background tasks for unserved pods: their Events, and their conditions."""
+    conditions = PodConditions(handle.state, handle.api, handle.now, handle.clock)
+    has_conditions = handle.has_schedulers and handle.settings.scheduling.pod_condition
+
+    def record(pod: Pod, note: Note) -> None:
+        handle.tell(pod, note)
+        if has_conditions:
+            conditions.want(pod, note.text)
+
+    unserved = Unserved(handle.state, record, handle.now, handle.clock, handle.faults, find_cause, told)
+    return [unserved, conditions] if has_conditions else [unserved]

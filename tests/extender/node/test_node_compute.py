@@ -5,10 +5,19 @@ import socket
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from extender.kube.connection.credentials import Origin
 from extender.node.compute import CPU_DRIVER
-from extender.node.compute_running import ComputeError, Places, check_managers, check_reserved, recover, run_compute
+from extender.node.compute_running import (
+    ComputeError,
+    Places,
+    check_managers,
+    check_reserved,
+    recover,
+    run_compute,
+    topology_policy,
+)
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
 from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology
@@ -228,6 +237,35 @@ def test_a_kubelet_without_policies_is_accepted(tmp_path: Path, *, has_files: bo
         (tmp_path / "cpu_manager_state").write_text('{"policyName": "none"}')
         (tmp_path / "memory_manager_state").write_text('{"policyName": "None"}')
     check_managers(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("kind: KubeletConfiguration\ntopologyManagerPolicy: single-numa-node\n", "single-numa-node"),
+        ("topologyManagerPolicy: none\n", ""),
+        ("kind: KubeletConfiguration\n", ""),
+        ("", ""),
+        ("- no configuration\n", ""),
+        (None, ""),
+    ],
+    ids=["a policy", "none", "default", "empty", "unreadable", "no file"],
+)
+def test_a_policy_of_the_topology_manager_is_known_where_the_kubelets_configuration_is(
+    tmp_path: Path, text: str | None, policy: str
+) -> None:
+    if text is not None:
+        (tmp_path / "config.yaml").write_text(text)
+    assert topology_policy(tmp_path) == policy
+
+
+async def test_a_policy_of_the_topology_manager_is_told_before_anything_else(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("topologyManagerPolicy: restricted\n")
+    with socket.create_server(("0.0.0.0", 0)) as taken, capture_logs() as logs:
+        places = Places(*([tmp_path] * 5))
+        with pytest.raises(ComputeError, match="--metrics-port"):
+            await run_compute(Origin(), "node-1", MACHINE, {0}, places, taken.getsockname()[1])
+    assert [(each["event"], each["policy"]) for each in logs] == [("topologyManagerPolicy", "restricted")]
 
 
 async def test_a_port_for_metrics_that_is_in_use_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.objects.pods import WAITS
 from extender.cluster.writes.events import REPORTER
 from extender.faces.commands.own_namespace import told_by
 from extender.kube.api import RawObject
@@ -94,6 +95,26 @@ def test_the_newest_event_of_each_reason_counts_and_series_are_as_new_as_their_l
         event("over", reason="QuotaExceeded", ago=60),
     )
     assert [each["message"] for each in found["events"]] == ["new", "over"]
+
+
+def with_condition(message: str) -> RawObject:
+    made = waiting(SCHEDULER)
+    made["status"]["conditions"].append({"type": WAITS, "status": "False", "message": message})
+    return made
+
+
+def test_once_the_event_is_gone_the_condition_tells() -> None:
+    found = told(with_condition(LINE))
+    assert found["text"].splitlines()[:3] == [
+        f"pod ns/p waits: {LINE}",
+        f"  dra-extender: {LINE}",
+        f"  kube-scheduler: {SCHEDULER}",
+    ]
+    assert (found["verdict"], found["headline"]) == ("fits nowhere", LINE)
+
+
+def test_a_condition_that_says_the_same_as_the_event_is_not_told_twice() -> None:
+    assert told(with_condition(LINE), event(LINE))["text"] == told(waiting(SCHEDULER), event(LINE))["text"]
 
 
 @pytest.mark.parametrize(
