@@ -262,7 +262,7 @@ def test_a_policy_of_the_topology_manager_is_known_where_the_kubelets_configurat
 async def test_a_policy_of_the_topology_manager_is_told_before_anything_else(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("topologyManagerPolicy: restricted\n")
     with socket.create_server(("0.0.0.0", 0)) as taken, capture_logs() as logs:
-        places = Places(*([tmp_path] * 5))
+        places = Places(tmp_path, tmp_path, tmp_path, tmp_path, tmp_path)
         with pytest.raises(ComputeError, match="--metrics-port"):
             await run_compute(Origin(), "node-1", MACHINE, {0}, places, taken.getsockname()[1])
     assert [(each["event"], each["policy"]) for each in logs] == [("topologyManagerPolicy", "restricted")]
