@@ -500,15 +500,14 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     namespace, uid, resource_version = metadata.each_text("namespace", "uid", "resourceVersion")
     node_name, scheduler_name, preemption_policy = spec.each_text("nodeName", "schedulerName", "preemptionPolicy")
     phase, nominated_node = status.each_text("phase", "nominatedNodeName")
-    annotations, conditions = metadata.text_mapping("annotations"), read_conditions(status)
-    kept, of_claims = Keeping.of(conditions), read_claim_resources(status.data)
+    conditions, of_claims = read_conditions(status), read_claim_resources(status.data)
     pod = Pod(
         namespace=namespace or "default",
         name=reader.name,
         uid=uid,
         resource_version=resource_version,
         node_name=node_name,
-        nominated_node=kept.node or nominated_node,
+        nominated_node=(kept := Keeping.of(conditions)).node or nominated_node,
         kept=kept,
         priority=spec.integer("priority"),
         phase=phase,
@@ -529,7 +528,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         gates=of_spec.gates,
         is_rejected=any(map(_is_rejected, conditions)),
         unmodeled=of_spec.unmodeled,
-        policy=annotations.get(POLICY),
+        policy=(annotations := metadata.text_mapping("annotations")).get(POLICY),
         gang=read_membership(annotations, pod_group := _pod_group(spec)),
         pod_group=pod_group,
         cpu=of_spec.cpu,
