@@ -7,10 +7,10 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
+.PHONY: help demo serve test test-313 coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-chart test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
@@ -42,6 +42,11 @@ demo: $(VENV)/.runtime  ## play a cluster that lives, with the console on 127.0.
 test: $(VENV)/.dev  ## run the quick suites
 	$(BIN)/python -m pytest -n auto
 
+# The Python of the image. Other targets run on PYTHON.
+test-313: PYTHON_313 ?= python3.13
+test-313:  ## run the quick suites on Python 3.13, which the image has, in a virtual environment of its own
+	$(MAKE) test PYTHON=$(PYTHON_313) VENV=.venv-3.13
+
 coverage: $(VENV)/.dev  ## run the quick suites, and print the lines and branches that they do not reach
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered
 
@@ -56,6 +61,15 @@ test-cluster-long:  ## run the tests of that suite that take too long for each c
 
 test-older:  ## run those tests of the suite that every version of Kubernetes has to pass, on Kubernetes 1.36
 	env -u KUBEBUILDER_ASSETS $(MAKE) test-cluster KUBERNETES=1.36 ARGS='-m every_version'
+
+# Helm's own commands, and dry runs of all objects. A first build of a control plane takes minutes.
+test-chart: VERSIONS ?= 1.36 1.37
+test-chart: $(VENV)/.dev  ## have the API server of each version of Kubernetes take what chart and kustomize make (docs/testing.md); VERSIONS=1.36 is one
+	@for each in $(VERSIONS); do \
+		echo "Kubernetes $$each"; export KUBERNETES=$$each; \
+		env -u KUBEBUILDER_ASSETS $(BIN)/python -m tests.kit.controlplane.binaries && \
+		env -u KUBEBUILDER_ASSETS $(BIN)/python -m pytest -m every_version tests/cluster/test_chart.py tests/cluster/test_deploying.py || exit 1; \
+	done
 
 # Each run has a seed of its own, which it prints.
 test-validate: export KUBERNETES ?= $(if $(KUBEBUILDER_ASSETS),,1.37)
@@ -77,7 +91,7 @@ test-installed: $(VENV)/.dev  ## install the chart on real nodes with the image 
 	env -u KUBEBUILDER_ASSETS $(BIN)/python -m tests.kit.node.sandbox tests/installed/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/installed
 
 # Each target runs, whatever became of the one before; the last lines say which failed.
-SUITES := coverage test-cluster-long test-validate test-older test-upstream-suite test-node test-installed test-loadtest test-hostile test-fuzz simulate-operations test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-filters test-tenants
+SUITES := coverage test-313 test-cluster-long test-validate test-older test-chart test-upstream-suite test-node test-installed test-loadtest test-hostile test-fuzz simulate-operations test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-filters test-tenants
 nightly: export HOSTILE :=
 nightly:  ## run what takes too long for each commit: hours; SUITES="test-older test-node" runs some of it
 	@failed=; for each in $(SUITES); do \
@@ -267,4 +281,4 @@ release: $(VENV)/.dev  ## build wheel, sdist, chart, manifests, kubectl plugin, 
 	$(BIN)/python -m tests.release --to $(DIST) --uri $(KREW_URI) $(if $(TAG),--tag $(TAG))
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-3.13 .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage

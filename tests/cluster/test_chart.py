@@ -43,6 +43,7 @@ TYPOS: dict[str, Values] = {
 
 
 @pytest.mark.parametrize("words", TYPOS)
+@pytest.mark.every_version
 async def test_helm_installs_nothing_with_a_wrong_value_and_names_it(
     client: Client, plane: ControlPlane, helm: Path, namespace: str, words: str
 ) -> None:
@@ -61,6 +62,16 @@ def test_an_older_kubernetes_is_refused(helm: Path) -> None:
     status, _, message = helm_says(helm, version="v1.31.9")
     assert status == 1
     assert "chart requires kubeVersion: >=1.32.0-0" in message
+
+
+@pytest.mark.parametrize("name", ["schedulingGates", "onlyScheduler"])
+def test_what_needs_a_newer_kubernetes_is_refused_by_its_value(helm: Path, name: str) -> None:
+    values = {name: {"enabled": True}}
+    status, _, message = helm_says(helm, values, version="v1.35.4-gke.100")
+    assert status == 1
+    assert f"{name}.enabled needs Kubernetes 1.36 or later, because of MutatingAdmissionPolicy" in message
+    assert "this cluster has v1.35.4" in message
+    assert helm_says(helm, values, version="v1.36.0")[0] == 0
 
 
 # --- where it is installed -----------------------------------------------------------------------------------
@@ -270,15 +281,15 @@ def test_the_chart_mounts_the_secrets_of_controllers(helm: Path) -> None:
 # --- what Kubernetes says ------------------------------------------------------------------------------------
 
 OLDER = ("v1.34.1", "v1.35.0")
-"""Of these, the published OpenAPI judges; `test_deploying.py` asks the API servers of newer ones."""
+"""Of these, the published OpenAPI judges here; `make test-chart` asks the API servers of all versions."""
 
-SINCE_1_36 = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+SINCE_1_36: Values = {name: {"enabled": False} for name in ("onlyScheduler", "schedulingGates")}
 OTHERS = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
 
 
 @pytest.mark.parametrize("release", OLDER)
 def test_older_versions_of_kubernetes_have_every_field(helm: Path, release: str) -> None:
-    objects = [each for each in chart(helm, ALL, version=release) if each["kind"] not in SINCE_1_36 | OTHERS]
+    objects = [each for each in chart(helm, {**ALL, **SINCE_1_36}, version=release) if each["kind"] not in OTHERS]
     documents_of = list(published(release, sorted({each["apiVersion"] for each in objects})))
     told = {each["metadata"]["name"]: problems_of(each, documents_of) for each in objects}
     assert {name: problems for name, problems in told.items() if problems} == {}

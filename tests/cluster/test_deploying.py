@@ -76,8 +76,20 @@ OF_BASE = {kind for kind in RESOURCES if kind not in OF_NODE_PART | POLICIES} | 
 }
 
 
-def rendered(renderer: Path, helm: Path, what: Path) -> list[RawObject]:
-    return chart(helm) if what == CHART else kustomization(renderer, what)
+WITH_POLICIES = ("schedulingGates", "onlyScheduler")
+"""Values of the chart that need MutatingAdmissionPolicy, so Kubernetes 1.36."""
+
+ALL: Values = {
+    "api": {"enabled": True},
+    "expander": {"enabled": True, "anonymous": True},
+    "node": {"enabled": True},
+    **{name: {"enabled": True} for name in WITH_POLICIES},
+}
+"""But for what makes objects of kinds that are defined in the cluster."""
+
+
+def has_mutating_policies(kubernetes: str) -> bool:
+    return kubernetes not in {"1.34", "1.35"}
 
 
 @pytest.mark.parametrize(
@@ -95,10 +107,25 @@ def rendered(renderer: Path, helm: Path, what: Path) -> list[RawObject]:
 )
 @pytest.mark.every_version
 async def test_an_api_server_takes_every_object(
-    client: Client, renderer: Path, helm: Path, what: Path, kinds: set[str]
+    client: Client, kubernetes: str, renderer: Path, helm: Path, what: Path, kinds: set[str]
 ) -> None:
-    objects = rendered(renderer, helm, what)
+    if what in {WITH_GATES, ONLY_SCHEDULER} and not has_mutating_policies(kubernetes):
+        pytest.skip("it needs Kubernetes 1.36")
+    version = (await client.read("/version"))["gitVersion"]
+    objects = chart(helm, version=version) if what == CHART else kustomization(renderer, what)
     assert {each["kind"] for each in objects} == kinds
+    await check_taken(client, objects)
+
+
+@pytest.mark.every_version
+async def test_an_api_server_takes_the_chart_with_all_features(client: Client, kubernetes: str, helm: Path) -> None:
+    none = {} if has_mutating_policies(kubernetes) else {name: {"enabled": False} for name in WITH_POLICIES}
+    version = (await client.read("/version"))["gitVersion"]
+    await check_taken(client, chart(helm, {**ALL, **none}, version=version))
+
+
+async def check_taken(client: Client, objects: list[RawObject]) -> None:
+    """An API server takes each object in a dry run, with fields that it knows."""
     for each in objects:
         taken = await client.try_out(RESOURCES[each["kind"]], each)
         assert taken["metadata"]["name"] == each["metadata"]["name"]

@@ -20,6 +20,14 @@
 {{- include "dra-extender.image" (dict "image" .Values.images.scheduler "tag" $version) }}
 {{- end }}
 
+{{/* Refuses a value that makes policies of a kind that the cluster does not have. Takes root and value. */}}
+{{- define "dra-extender.mutating-policies" }}
+{{- $version := .root.Capabilities.KubeVersion.Version }}
+{{- if semverCompare "<1.36.0-0" $version }}
+{{- fail (printf "%s needs Kubernetes 1.36 or later, because of MutatingAdmissionPolicy; this cluster has %s" .value $version) }}
+{{- end }}
+{{- end }}
+
 {{/*
 The objects of a file that kustomize uses as well, in the namespace of the release and with the labels of values. Takes root
 and file. Leases stay in kube-system, whatever the namespace, so that all replicas of a cluster share them; so does the role
