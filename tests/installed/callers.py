@@ -53,13 +53,13 @@ class Callers:
     token: str
     answers: Counter[str] = field(default_factory=Counter)
 
-    async def ask(self, pod: RawObject, *trusted: Authority) -> str:
+    async def ask(self, pod: RawObject, *trusted: Authority, path: str = "/devices") -> str:
         """One request to a replica, on a connection of its own; the status, or what the connection failed with."""
         context = ssl.create_default_context(cadata="".join(each.pem.decode() for each in trusted))
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         headers = {"Authorization": f"Bearer {self.token}", "Host": SERVER_NAME}
         async with httpx.AsyncClient(verify=context, trust_env=False, timeout=10) as http:
-            url = f"https://{pod['status']['podIP']}:{_PORT}/devices"
+            url = f"https://{pod['status']['podIP']}:{_PORT}{path}"
             try:
                 answer = await http.get(url, headers=headers, extensions={"sni_hostname": SERVER_NAME})
             except httpx.TransportError as error:

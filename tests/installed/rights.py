@@ -52,6 +52,21 @@ def refused(audit: Path) -> list[str]:
     ]
 
 
+def credentials(audit: Path, pod: str) -> set[str]:
+    """The tokens by which a pod has asked, by their ids."""
+    return {
+        token
+        for event in requests_of(audit)
+        if _extra(event, "pod-name") == [pod]
+        for token in _extra(event, "credential-id")
+    }
+
+
+def _extra(event: RawObject, name: str) -> list[str]:
+    found: list[str] = event["user"].get("extra", {}).get(f"authentication.kubernetes.io/{name}", [])
+    return found
+
+
 def asked(audit: Path) -> set[Right]:
     """What the account has asked for and got."""
     return {_asked(event) for event in requests_of(audit)}

@@ -55,6 +55,16 @@ MACHINE_SECONDS: Final = 300.0
 """For the start of a machine: each reads images of 300 MB."""
 
 ROLLOUT_SECONDS: Final = 600.0
+TOKEN_SECONDS: Final = 600
+"""For which tokens are valid: the least that an API server allows, where the chart says an hour."""
+
+POLICIES: Final = tuple(
+    Resource(kind, plural, "admissionregistration.k8s.io", ("v1",), namespaced=False)
+    for kind, plural in (
+        ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+        ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
+    )
+)
 
 _POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -175,7 +185,6 @@ def _options(policy: Path, folder: Path) -> Options:
         ),
         # All that run by default.
         more_controllers=("*",),
-        controller_flags=("--node-monitor-period=1s", "--node-monitor-grace-period=10s"),
         address=API_ADDRESS,
         port=443,
         service_accounts=True,
@@ -191,6 +200,8 @@ async def _prepare(client: Client) -> None:
     await client.create(CLASSES, device_class(GPU_DRIVER, GPU_DRIVER))
     await client.create(NAMESPACES, a_namespace(WORKLOAD))
     await client.create(TEMPLATES, template(WORKLOAD, TEMPLATE, _one_gpu()))
+    for kind, policy in zip(POLICIES, _short_tokens(), strict=True):
+        await client.create(kind, policy)
     for namespace in (WORKLOAD, NAMESPACE):
         await client.wait_for(ACCOUNTS, ObjectKey(namespace, "default"), bool, within=START_SECONDS)
 
@@ -203,3 +214,34 @@ async def _prepare(client: Client) -> None:
 
 def _one_gpu() -> RawObject:
     return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": GPU_DRIVER}}]}}
+
+
+def _short_tokens() -> tuple[RawObject, RawObject]:
+    """What makes tokens end within a run: a policy for all pods of the namespace, as an operator may have one."""
+    places = (
+        f"[{','.join(map(str, range(10)))}].filter(i, i < size(object.spec.volumes) && "
+        "object.spec.volumes[i].?projected.?sources[?0].?serviceAccountToken.hasValue())"
+    )
+    path = "projected/sources/0/serviceAccountToken"
+    patch = f'JSONPatch{{op: "replace", path: "/spec/volumes/" + string(i) + "/{path}/expirationSeconds", value: '
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    policy = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {
+            "resourceRules": [pods],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        },
+        "matchConditions": [{"name": "has-volumes", "expression": "has(object.spec.volumes)"}],
+        "mutations": [
+            {
+                "patchType": "JSONPatch",
+                "jsonPatch": {"expression": f"{places}.map(i, {patch}{TOKEN_SECONDS}}})"},
+            }
+        ],
+    }
+    first, second = (
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind.kind, "metadata": {"name": "short-tokens"}}
+        for kind in POLICIES
+    )
+    return first | {"spec": policy}, second | {"spec": {"policyName": "short-tokens"}}

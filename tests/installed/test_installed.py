@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -27,12 +28,13 @@ from tests.installed.replicas import (
     refusals,
     warnings_of_extenders,
 )
-from tests.installed.rights import refused, requests_of, unused
+from tests.installed.rights import credentials, refused, requests_of, unused
 from tests.installed.site import (
     AUDIT,
     NAMESPACE,
     ROLLOUT_SECONDS,
     TEMPLATE,
+    TOKEN_SECONDS,
     WORKLOAD,
     Site,
     with_image,
@@ -44,12 +46,15 @@ from tests.kit.controlplane.scenario import by_template
 from tests.kit.node.building import REPOSITORY, TAGS
 from tests.kit.node.pods import devices_of, end_pods, start_pod
 from tests.kit.objects.manifests import pod as a_pod
-from tests.kit.waiting import wait_for_answer
+from tests.kit.waiting import pause, wait_for_answer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("monitor")]
 
 FIRST, SECOND = TAGS
 Figures = dict[str, str]
+CONSOLE = ("/", "/console/fleet")
+LEEWAY_SECONDS = 60
+"""An API server takes a token for so long after its end."""
 
 
 @asynccontextmanager
@@ -173,6 +178,8 @@ async def test_certificates_are_rotated(site: Site, load: Load, figures: Figures
     await site.client.create(SECRETS, secret(old))
     await site.apply(api={"enabled": True})
     caller, pods = await callers(site), await site.replicas()
+    for path in CONSOLE:
+        assert [await caller.ask(pod, old, path=path) for pod in pods] == ["200"] * 2, path
     async with check_pods_go_on("rotated certificates", load, figures), caller.calling(pods, old, new):
         await rotate(site, new)
 
@@ -182,6 +189,24 @@ async def test_certificates_are_rotated(site: Site, load: Load, figures: Figures
         await wait_for_answer(with_new, lambda found: found == ["200"] * 2, "the new certificates", within=120)
     assert {*caller.answers} == {"200"}
     assert [each["restartCount"] for pod in await site.replicas() for each in containers_of(pod)] == [0] * 6
+
+
+async def test_tokens_are_renewed_before_they_end(site: Site, load: Load, figures: Figures) -> None:
+    """When the tokens with which the replicas began have ended, each replica goes on with others."""
+    pods = await site.replicas()
+    began, restarted = [datetime.fromisoformat(each["status"]["startTime"]) for each in pods], restarts(pods)
+    async with check_pods_go_on("tokens are renewed", load, figures):
+        end = max(began) + timedelta(seconds=TOKEN_SECONDS + LEEWAY_SECONDS + 15)
+        await pause((end - datetime.now(UTC)).total_seconds())
+    tokens = {each["metadata"]["name"]: len(credentials(AUDIT, each["metadata"]["name"])) for each in pods}
+    figures["tokens of each replica"] = ", ".join(map(str, tokens.values()))
+    assert min(tokens.values()) >= 2
+    assert restarts(await site.replicas()) == restarted
+
+
+def restarts(pods: list[RawObject]) -> dict[str, list[int]]:
+    """How often each container was started again, by the pod's name."""
+    return {pod["metadata"]["name"]: [each["restartCount"] for each in containers_of(pod)] for pod in pods}
 
 
 async def test_nothing_is_lost_and_nothing_was_refused(
