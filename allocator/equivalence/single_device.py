@@ -84,8 +84,8 @@ class Tallies:
         return found
 
     def _built(self, tally: int) -> Leftover:
-        counts = {(model, _FREE): tally >> _BITS * number & (1 << _BITS) - 1 for model, number in self._numbers.items()}
-        return frozenset((kind, count) for kind, count in counts.items() if count)
+        counts = [(model, tally >> _BITS * number & (1 << _BITS) - 1) for model, number in self._numbers.items()]
+        return frozenset([((model, _FREE), count) for model, count in counts if count])
 
 
 States: TypeAlias = Sequence[Hashable]
@@ -479,10 +479,11 @@ class Single:
         if found is None:
             if len(self._merits) >= _MAX_KNOWN:
                 self._merits.clear()
-            found = kind.merit._replace(free=free)
-            if self._tallies is not None:
+            if self._tallies is None:
+                found = kind.merit._replace(free=free)
+            else:
                 leftover = self._tallies.leftover
-                found = found._replace(before=leftover(before), after=leftover(after))
+                found = kind.merit._replace(free=free, before=leftover(before), after=leftover(after))
             self._merits[key] = found
         return found
 

@@ -62,11 +62,20 @@ class Request:
     """A request for devices: ``alternatives`` in order of preference, only one unless ``prioritized``.
 
     A request without alternatives has neither ``exactly`` nor ``firstAvailable``, but an unknown field.
+
+    Its hash is found once: each decision looks up what is known of requests.
     """
 
     name: str
     alternatives: tuple[DeviceRequest, ...]
     prioritized: bool = False
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.alternatives, self.prioritized)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def label(self, alternative: DeviceRequest) -> str:
         """The name of one of the alternatives in results: ``request``, or ``request/subrequest``."""
@@ -126,17 +135,19 @@ class ClaimSpec:
     Attributes:
         optional: the names of optional requests, as an annotation has them, the most wanted first
             (`allocator.model.optional`).
+        asked: what decides about devices: all but the configuration.
     """
 
     requests: tuple[Request, ...] = ()
     constraints: tuple[ConstraintSpec, ...] = ()
     configs: tuple[ClaimConfig, ...] = ()
     optional: tuple[str, ...] = ()
+    asked: tuple[tuple[Request, ...], tuple[ConstraintSpec, ...], tuple[str, ...]] = field(
+        init=False, repr=False, compare=False
+    )
 
-    @property
-    def asked(self) -> tuple[tuple[Request, ...], tuple[ConstraintSpec, ...], tuple[str, ...]]:
-        """What decides about devices: all but the configuration."""
-        return self.requests, self.constraints, self.optional
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "asked", (self.requests, self.constraints, self.optional))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Recent(dict[Hashable, T], Generic[T]):
     def find(self, key: Hashable) -> T | None:
         """The value of a key, which counts as used; None if there is none."""
         found = self.get(key)
-        return self.recall(key) if found is None else found
+        return self.recall(key) if found is None and self._old else found
 
     def recall(self, key: Hashable) -> T | None:
         """Like `find`, for a key that `get` has not found."""
@@ -49,7 +49,8 @@ class Recent(dict[Hashable, T], Generic[T]):
 
     def keep(self, key: Hashable, value: T) -> T:
         """Keep a value, instead of the one before; returns it."""
-        self.forget(key)
+        if key in self or (self._old and key in self._old):
+            self.forget(key)
         weight = self._weigh(key, value)
         while self._weight + weight > self._limit and (self._old or self):
             self._forget_oldest()

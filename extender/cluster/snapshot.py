@@ -5,7 +5,7 @@ runs the same code as the live cluster.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -139,17 +139,15 @@ class Snapshot(NamedTuple):
 
     def cpu_left(self, name: str) -> int | None:
         """The CPU of a node that no counted pod requests, in thousandths of a core; None: not known."""
-        return next(self.cpu_left_on((name,)))
+        return self.cpu_left_on((name,))[0]
 
-    def cpu_left_on(self, names: Iterable[str]) -> Iterator[int | None]:
+    def cpu_left_on(self, names: Sequence[str]) -> Sequence[int | None]:
         """`cpu_left` of each node."""
-        node_of, requested = self.nodes.get, self.requested
-        for name in names:
-            node = node_of(name)
-            if requested is None or node is None or node.cpu is None:
-                yield None
-            else:
-                yield node.cpu - requested.get(name, 0)
+        requested = self.requested
+        if requested is None:
+            return [None] * len(names)
+        found = zip(names, map(self.nodes.get, names), strict=True)
+        return [None if node is None or node.cpu is None else node.cpu - requested.get(name, 0) for name, node in found]
 
     def node_of(self, key: ObjectKey) -> str:
         """The node of a pod that is kept or counted; empty if there is none."""

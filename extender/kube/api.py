@@ -190,9 +190,12 @@ class Event:
     revision: int = field(init=False)
 
     def __post_init__(self) -> None:
+        version = version_of(self.object)
         object.__setattr__(self, "key", key_of(self.object))
-        object.__setattr__(self, "version", version_of(self.object))
-        object.__setattr__(self, "revision", revision_of(self.object))
+        object.__setattr__(self, "version", version)
+        object.__setattr__(
+            self, "revision", revision_of(self.object) if version is None else revision(version.resource_version)
+        )
 
 
 def key_of(obj: Mapping[str, object]) -> ObjectKey:

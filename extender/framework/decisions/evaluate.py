@@ -25,7 +25,14 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
-from extender.framework.decisions.node_index import NodeIndex, NodeView, NodeViewBuilder, Numbers, VerdictIndex, keys_of
+from extender.framework.decisions.node_index import (
+    NodeIndex,
+    NodeView,
+    NodeViewBuilder,
+    Numbers,
+    VerdictIndex,
+    fingerprints_of,
+)
 from extender.framework.decisions.shapes import Weigher, Weighing
 from extender.framework.decisions.solver import No, Solver, stopped_by
 from extender.framework.decisions.verdict import NOT_KNOWN, TOO_LATE, UNDECIDED, Verdict, Verdicts
@@ -57,7 +64,8 @@ class KnownVerdicts:
     """The verdicts of one signature while one amount of the roaming pools is in use.
 
     Attributes:
-        by_key: by what equivalent node views have in common; see `SignatureCache.key`, `counted` and `settled`.
+        by_key: by what equivalent node views have in common: the fingerprint and the state, or as
+            `SignatureCache.counted` and `settled` have it.
         verdict_index: by node name, for the cluster that is followed.
         weighed: the same with losses, by weigher.
     """
@@ -85,7 +93,7 @@ class SignatureCache:
 
     Attributes:
         single_of: makes the `Single` of a node view; None unless the signature asks for one device and nothing else.
-        keys: the key of each node view.
+        fingerprints: of each node view.
         singles: by fingerprint, what tells the answer without a search; None if nothing does.
         runs: by fingerprint, which devices are interchangeable.
         known: the verdicts.
@@ -95,7 +103,7 @@ class SignatureCache:
 
     reads: AttributeReads
     single_of: Callable[[Solver, NodeView], Single | None] | None
-    keys: dict[NodeView, tuple[Hashable, int]] = field(default_factory=dict)
+    fingerprints: dict[NodeView, Hashable] = field(default_factory=dict)
     singles: dict[Hashable, Single | None] = field(default_factory=dict)
     runs: dict[Hashable, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     known: KnownVerdicts = field(default_factory=lambda: KnownVerdicts(()))
@@ -111,19 +119,18 @@ class SignatureCache:
 
     def key(self, node_view: NodeView, numbers: Numbers) -> tuple[Hashable, int]:
         """Fingerprint and state: equal for node views that are equivalent to the signature."""
-        found = self.keys.get(node_view)
+        found = self.fingerprints.get(node_view)
         if found is None:
-            self.learn((node_view,), numbers)
-            found = self.keys[node_view]
-        return found
+            found = self.learn((node_view,), numbers)[node_view]
+        return found, node_view.state
 
-    def learn(self, node_views: Iterable[NodeView | None], numbers: Numbers) -> Mapping[NodeView, tuple[Hashable, int]]:
-        """Find the keys of node views, all of them at once. Returns the keys that are known."""
-        keys = self.keys
-        new = [each for each in node_views if each is not None and each not in keys]
-        keys.update(keys_of(new, self.reads, numbers))
+    def learn(self, node_views: Iterable[NodeView | None], numbers: Numbers) -> Mapping[NodeView, Hashable]:
+        """Find the fingerprints of node views, all of them at once. Returns those that are known."""
+        known = self.fingerprints
+        new = [each for each in node_views if each is not None and each not in known]
+        known.update(zip(new, fingerprints_of(new, self.reads, numbers), strict=True))
         self.devices += sum([each.devices for each in new])
-        return keys
+        return known
 
     def answer(self, node_view: NodeView, fingerprint: Hashable) -> Merit | NotFound | None:
         """A node's answer, if it is told without a search and without evaluating selectors; else None."""
@@ -181,8 +188,8 @@ class SignatureCache:
         with 20,480 devices, some of which change all the time, has a new view of half a megabyte after each change.
         """
         nodes = len(node_index.snapshot.nodes)
-        if max(len(self.keys), len(self.known.by_node_view), len(self.known.by_key)) > 4 * nodes + 1000:
-            self.keys, self.singles, self.runs, self.known = {}, {}, {}, KnownVerdicts(self.known.roaming)
+        if max(len(self.fingerprints), len(self.known.by_node_view), len(self.known.by_key)) > 4 * nodes + 1000:
+            self.fingerprints, self.singles, self.runs, self.known = {}, {}, {}, KnownVerdicts(self.known.roaming)
             self.devices = 0
         elif self.devices > self.room:
             self._forget_past(set(node_index.present_views()))
@@ -190,13 +197,13 @@ class SignatureCache:
     def _forget_past(self, present: AbstractSet[NodeView]) -> None:
         """Forget what is about node views that are not present."""
         known = self.known
-        self.keys = {view: key for view, key in [*self.keys.items()] if view in present}
-        fingerprints = {fingerprint for fingerprint, _ in self.keys.values()}
+        self.fingerprints = {view: found for view, found in [*self.fingerprints.items()] if view in present}
+        fingerprints = set(self.fingerprints.values())
         self.singles = {each: single for each, single in [*self.singles.items()] if each in fingerprints}
         self.runs = {each: runs for each, runs in [*self.runs.items()] if each in fingerprints}
         by_node_view = {view: found for view, found in [*known.by_node_view.items()] if view is None or view in present}
         self.known = replace(known, by_node_view=by_node_view, by_key={})
-        self.devices, self.room = 0, _SPARE_DEVICES + sum(view.devices for view in self.keys)
+        self.devices, self.room = 0, _SPARE_DEVICES + sum(view.devices for view in self.fingerprints)
 
 
 MOST_NEW_NODES: Final = 32
@@ -294,13 +301,14 @@ class Inquiry:
     def verdicts(self, node_views: Sequence[NodeView | None], until: float) -> list[Verdict]:
         """The verdicts on node views, `NOT_KNOWN` where there is none; as `verdict`."""
         known, by_key = self.known.by_node_view, self.known.by_key
-        keys = self.cache.learn(node_views, self.numbers)
+        fingerprints, counts = self.cache.learn(node_views, self.numbers), self.cache.single_of is not None
         verdicts: list[Verdict] = []
         for node_view in node_views:
             found = NOT_KNOWN if node_view is None else known.get(node_view)
             if found is None and node_view is not None:
-                key = keys[node_view]
-                found = by_key.get(key) or by_key.get((key[0], node_view.held))
+                fingerprint = fingerprints[node_view]
+                found = by_key.get((fingerprint, node_view.held)) if counts else None
+                found = found or by_key.get((fingerprint, node_view.state))
                 if found is None:
                     found = self.verdict(node_view, until) or UNDECIDED
                 else:
@@ -402,10 +410,11 @@ class Lookup:
     """The part of an answer that is known.
 
     Attributes:
+        signature: of the claims.
         names: the nodes.
         sent: the nodes as they were sent, if they were.
         node_index: of the snapshot that the question is about.
-        cache: what is known of the signature of the claims; None: nothing.
+        cache: what is known of the signature; None: nothing.
         verdicts: one for each node, in the order asked; `UNDECIDED` for those that are missing.
         missing: the positions of nodes that must be evaluated.
         steps: devices tried so far.
@@ -413,6 +422,7 @@ class Lookup:
     """
 
     claims: tuple[Claim, ...]
+    signature: Hashable
     policy: Policy
     names: Sequence[str]
     sent: Mapping[str, NodeObject] | None
@@ -427,7 +437,7 @@ class Lookup:
         """The verdicts on the missing nodes, with the losses there; `TOO_LATE` if there was no time to find a loss."""
         if self.weighing is None:
             return verdicts
-        names = map(self.names.__getitem__, self.missing)
+        names = [self.names[place] for place in self.missing]
         return self.weighing.of_each(verdicts, self.node_index.snapshot.cpu_left_on(names))
 
 
@@ -519,16 +529,19 @@ class Decider(View[NodeIndex]):
         policy = policy or self.solver.policy
         node_index = self._over(world)
         self.asked += len(names)
-        cache, asked = self._caches.find(signature_of(claims, node_index.snapshot.classes, policy)), tuple(claims)
+        signature, asked = signature_of(claims, node_index.snapshot.classes, policy), tuple(claims)
+        cache = self._caches.find(signature)
         if cache is None or sent is not None:
             nothing = Verdicts((UNDECIDED,), bytes(len(names)))
             missing: Sequence[int] = range(len(names))
-            return Lookup(asked, policy, names, sent, node_index, cache, nothing, missing, weighing=weighing)
+            return Lookup(asked, signature, policy, names, sent, node_index, cache, nothing, missing, weighing=weighing)
         inquiry = self._inquiry(asked, node_index, cache)
         verdicts = self._remembered(inquiry, names, None if weighing is None else weighing.weigher)
         missing = verdicts.places(UNDECIDED) if inquiry.undecided else ()
         self._note(inquiry)
-        return Lookup(asked, policy, names, sent, node_index, cache, verdicts, missing, inquiry.steps, weighing)
+        return Lookup(
+            asked, signature, policy, names, sent, node_index, cache, verdicts, missing, inquiry.steps, weighing
+        )
 
     def _remembered(self, inquiry: Inquiry, names: Sequence[str], weigher: Weigher | None) -> Verdicts:
         """The verdicts that are found without a search."""
@@ -573,7 +586,9 @@ class Decider(View[NodeIndex]):
         """
         if not lookup.missing:
             return Decided(lookup.verdicts, lookup.steps)
-        asked = replace(solver or self.solver, policy=lookup.policy)
+        asked = solver or self.solver
+        if asked.policy is not lookup.policy:
+            asked = replace(asked, policy=lookup.policy)
         cache = lookup.cache or self._cache(lookup, asked)
         inquiry = self._inquiry(lookup.claims, lookup.node_index, cache, asked)
         verdicts = inquiry.verdicts(_node_views(lookup), until)
@@ -601,6 +616,8 @@ class Decider(View[NodeIndex]):
         if known is None:
             return NodeIndex.of(world, self._builder)
         node_index = known.value
+        if world is node_index.snapshot:
+            return node_index
         if fork is None or fork.snapshot is not world or fork.below is not node_index:
             fork = node_index.forked(world)
             if fork is not node_index:
@@ -609,13 +626,12 @@ class Decider(View[NodeIndex]):
 
     def _cache(self, lookup: Lookup, solver: Solver) -> SignatureCache:
         """A cache for a signature that is new, if no other thread has made one."""
-        claims, classes = lookup.claims, lookup.node_index.snapshot.classes
-        signature = signature_of(claims, classes, solver.policy)
-        found = self._caches.find(signature)
+        found = self._caches.get(lookup.signature)
         if found is not None:
             return found
+        claims, classes = lookup.claims, lookup.node_index.snapshot.classes
         reads = solver.reads(claims, classes)
-        return self._caches.keep(signature, SignatureCache(reads, _single_of(claims, classes, reads)))
+        return self._caches.keep(lookup.signature, SignatureCache(reads, _single_of(claims, classes, reads)))
 
 
 def _single_of(

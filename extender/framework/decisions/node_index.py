@@ -4,7 +4,7 @@ A node view is everything that a verdict on a node depends on. The index of the 
 between the two. Verdicts are kept up with the cluster that is followed: an answer takes one dict access for each node.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import is_, itemgetter
@@ -145,6 +145,7 @@ class NodeView:
 
     Attributes:
         pool_fingerprints: of the pools that the node sees, in the order in which they are tried.
+        only_pool: the fingerprint of the only pool that the node sees; None: it sees several, or none.
         used: the usage of each pool; None for roaming pools, which several nodes use.
         states: usage and taints of the devices of each pool; of roaming pools without usage.
         state: the number of `states`.
@@ -154,6 +155,7 @@ class NodeView:
 
     node: Node
     pool_fingerprints: tuple[PoolFingerprint, ...]
+    only_pool: PoolFingerprint | None
     used: tuple[PoolUsage | None, ...]
     states: tuple[tuple[Hashable, ...], ...]
     state: int
@@ -162,8 +164,8 @@ class NodeView:
 
     def fingerprint(self, reads: AttributeReads, numbers: Numbers) -> Hashable:
         """What claims with these attribute reads see of the pools, apart from usage and taints."""
-        if len(self.pool_fingerprints) == 1 and not reads.matched:
-            return self.pool_fingerprints[0].number_for(reads, numbers)
+        if self.only_pool is not None and not reads.matched:
+            return self.only_pool.number_for(reads, numbers)
         numbers_by_reads = [pool_fingerprint.number_for(reads, numbers) for pool_fingerprint in self.pool_fingerprints]
         if not reads.matched:
             return tuple(numbers_by_reads)
@@ -178,16 +180,15 @@ class NodeView:
         )
 
 
-def keys_of(
-    views: Iterable[NodeView], reads: AttributeReads, numbers: Numbers
-) -> Iterator[tuple[NodeView, tuple[Hashable, int]]]:
-    """Each view with its key for claims with these attribute reads: fingerprint, and number of its states."""
-    names = None if reads.everything else reads.values
+def fingerprints_of(views: Sequence[NodeView], reads: AttributeReads, numbers: Numbers) -> list[Hashable]:
+    """The fingerprint of each view for claims with these attribute reads."""
+    if reads.matched:
+        return [view.fingerprint(reads, numbers) for view in views]
+    names, found = None if reads.everything else reads.values, list[Hashable]()
     for view in views:
-        pools, found = view.pool_fingerprints, None
-        if len(pools) == 1 and not reads.matched:
-            found = pools[0].numbers_by_reads.get(names)
-        yield view, (view.fingerprint(reads, numbers) if found is None else found, view.state)
+        number = None if view.only_pool is None else view.only_pool.numbers_by_reads.get(names)
+        found.append(view.fingerprint(reads, numbers) if number is None else number)
+    return found
 
 
 class NodeViewBuilder:
@@ -242,8 +243,9 @@ class NodeViewBuilder:
         shared = tuple([each.devices for each in pool_fingerprints if each.devices is not None])
         held = tuple([of_pool.count(1) for of_pool in states])
         is_all = not shared and sum(held) + sum([of_pool.count(0) for of_pool in states]) == sum(map(len, states))
+        only = pool_fingerprints[0] if len(pool_fingerprints) == 1 else None
         number = self._states.of((states, shared))
-        return NodeView(node, pool_fingerprints, used, states, number, held if is_all else None, devices)
+        return NodeView(node, pool_fingerprints, only, used, states, number, held if is_all else None, devices)
 
     def _pool_fingerprint(self, view: NodePool, *, roams: bool) -> PoolFingerprint:
         number = self.numbers.of
@@ -394,12 +396,13 @@ class NodeIndex:
 
     def node_view(self, node: NodeObject) -> NodeView:
         """The view of a node of the snapshot."""
-        found = self.known_view(node.name)
+        name = node.name
+        found = self.known_view(name)
         if found is None:
             found = self._from_past(node) or self._from_below(node) or self.look(node.node)
             views: dict[str, NodeView] | dict[str, NodeView | None]
-            views = self.apart if node.name in self.apart else self.shared
-            views[node.name] = found
+            views = self.apart if name in self.apart else self.shared
+            views[name] = found
         return found
 
     def look(self, node: Node) -> NodeView:

@@ -120,8 +120,9 @@ class Shapes:
             classes: all device classes, by name.
         """
         requests = tuple([request for claim in claims for request in claim.spec.requests])
-        is_due = self.is_due(pod, classes, asks=bool(requests))
-        if self._learns and requests and self._seen.find(pod.uid) is None:
+        is_new = self._is_new(pod, asks=bool(requests))
+        is_due = self._pods + is_new >= self._next or self._known.classes is not classes
+        if is_new:
             self._seen.keep(pod.uid, pod.uid)
             self._count(Shape(requests, pod.cpu))
         if is_due:
@@ -135,8 +136,11 @@ class Shapes:
             classes: all device classes, by name.
             asks: whether a claim of the pod may have to be allocated.
         """
-        is_new = asks and self._learns and self._seen.find(pod.uid) is None
-        return self._pods + is_new >= self._next or self._known.classes is not classes
+        return self._pods + self._is_new(pod, asks=asks) >= self._next or self._known.classes is not classes
+
+    def _is_new(self, pod: Pod, *, asks: bool) -> bool:
+        """Whether a pod is to be counted."""
+        return asks and self._learns and self._seen.find(pod.uid) is None
 
     def weighing(self, cpu: int, budget: SearchBudget) -> "Weighing":
         """Adds losses to the verdicts for pods that request this CPU.

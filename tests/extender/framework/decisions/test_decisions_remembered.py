@@ -194,7 +194,7 @@ def test_what_is_remembered_of_nodes_that_are_no_more_is_forgotten() -> None:
         scene.state.forget("uid-other")
         scene.ask()
     (cache,) = scene.decider._caches.values()
-    assert len(cache.keys) < 2000
+    assert len(cache.fingerprints) < 2000
 
 
 @pytest.mark.parametrize("selectors", [(), (MODEL,)], ids=["nothing is read", "a selector reads what changes"])
@@ -217,7 +217,7 @@ def test_a_large_pool_that_changes_all_the_time_is_not_kept_as_it_was(selectors:
     (cache,) = scene.decider._caches.values()
     devices = slices * of_slice
     most = 2 + 50_000 // devices
-    assert max(len(cache.keys), len(cache.singles), len(cache.known.by_node_view)) <= most
+    assert max(len(cache.fingerprints), len(cache.singles), len(cache.known.by_node_view)) <= most
     assert pools() - of_others <= most + 200_000 // devices
 
 
