@@ -116,6 +116,11 @@ class GateQueue:
         return self._solver.clock
 
     @property
+    def judged(self) -> int:
+        """Of how many pods is kept what was found out."""
+        return sum(each.judged for each in self._gated.values())
+
+    @property
     def held(self) -> int:
         """How many pods are held."""
         return sum(len(each.held) for each in self._gated.values())
@@ -224,7 +229,7 @@ class GateQueue:
         """Judge pods that are new, in fair turns of the namespaces, in pieces as `chosen`."""
         clock = self._solver.clock
         until, left = clock() + JUDGING_SECONDS, MOST_PIECES
-        new = [(name, uid) for name, gated in self._gated.items() for uid in islice(gated.new, _MOST_NEW)]
+        new = [(name, uid) for name, gated in self._gated.items() for uid in self._to_judge(gated)]
         for name, uid in self._turns.ordered(new, lambda each: each[0]):
             self._of(name).new.pop(uid, None)
             pod = self._snapshot.pod(uid)
@@ -237,6 +242,17 @@ class GateQueue:
                 if not left:
                     return
 
+    def _to_judge(self, gated: GatedPods) -> Sequence[str]:
+        """The pods of a namespace that are judged in this look. If it has no room, others are forgotten for them.
+
+        Those come again after all that are not judged: so whatever fills the room, each pod is judged some day.
+        """
+        found = list(islice(gated.new, _MOST_NEW))
+        over = gated.judged + len(found) - self._bounds.judged_of_one(len(self._gated))
+        if found and over > 0:
+            self._judge_anew(gated.judged_again(over))
+        return found
+
     def _judge(self, pod: Pod) -> None:
         for key in claim_keys(pod):
             self._users.setdefault(key, {})[pod.uid] = None
@@ -247,8 +263,8 @@ class GateQueue:
             self._told.discard(pod.uid)
             self._tell(pod, None)
         gang = pod.gang_key
-        self._kinds[pod.uid] = kind = likeness_of(pod, self._snapshot) if gang is None else gang
-        self._of(pod.namespace).add(pod, kind)
+        kind = likeness_of(pod, self._snapshot) if gang is None else gang
+        self._kinds[pod.uid] = self._of(pod.namespace).add(pod, kind)
         if gang is not None:
             self._judge_anew(list(self._held_of(gang)))
 

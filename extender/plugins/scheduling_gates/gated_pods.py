@@ -1,12 +1,13 @@
 """The gated pods of one namespace: those that are new, held, or wait for their turn with others of their kind."""
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nlargest
+from itertools import islice
 from typing import Final, TypeAlias
 
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GangKey, Pod
 from extender.plugins.scheduling_gates.judging import HOPELESS, Prospect
 
 _SPARE: Final = 16
@@ -26,12 +27,14 @@ class Kind:
     """Pods of one namespace that get the same answer from every node; or one gang.
 
     Attributes:
+        key: equal for all of them.
         prospect: of all of them, when it was asked last; None: it was not asked.
         asked: when that was, by the clock.
         is_old: something has changed since.
         refused: when a scheduler rejected one of them.
     """
 
+    key: Hashable
     prospect: Prospect | None = None
     asked: float = -math.inf
     is_old: bool = False
@@ -58,6 +61,10 @@ class Kind:
     def remove(self, uid: str) -> None:
         """Remove a pod, if it is there."""
         self._orders.pop(uid, None)
+
+    def youngest(self, number: int) -> Sequence[str]:
+        """The uids of the pods that were judged last; of a gang, of all."""
+        return list(self) if isinstance(self.key, GangKey) else list(islice(reversed(self._orders), number))
 
     def is_due(self, now: float) -> bool:
         """Whether to ask again: at once, if there were nodes that took its pods; else not too often."""
@@ -104,20 +111,45 @@ class GatedPods:
     held: dict[str, None] = field(default_factory=dict)
     kinds: dict[Hashable, Kind] = field(default_factory=dict)
     extra: float | None = None
+    _waiting: int = 0
+
+    @property
+    def judged(self) -> int:
+        """How many are held or wait for their turn."""
+        return len(self.held) + self._waiting
+
+    def judged_again(self, number: int) -> Sequence[str]:
+        """The uids of pods that make room for others that are not judged yet: about so many, of the largest group.
+
+        These are the held ones that were judged first, or those of a kind that were judged last: the older ones of the
+        kind are lifted before these in any case.
+        """
+        kinds = nlargest(number, reversed(self.kinds.values()), key=len)
+        if not kinds or len(self.held) > len(kinds[0]):
+            return list(islice(self.held, number))
+        found: list[str] = []
+        for kind in kinds:
+            if len(found) < number:
+                found += kind.youngest(number - len(found))
+        return found
 
     @property
     def is_empty(self) -> bool:
         """Whether there is none."""
         return not (self.new or self.held or self.kinds)
 
-    def add(self, pod: Pod, kind: Hashable) -> None:
-        """A pod waits for its turn."""
-        self.kinds.setdefault(kind, Kind()).add(pod)
+    def add(self, pod: Pod, kind: Hashable) -> Hashable:
+        """A pod waits for its turn. Returns the kind as those before it have it: it is long, and pods are many."""
+        found = self.kinds.setdefault(kind, Kind(kind))
+        found.add(pod)
+        self._waiting += 1
+        return found.key
 
     def remove(self, uid: str, kind: Hashable) -> None:
         """A pod waits for its turn no more."""
         found = self.kinds.get(kind)
         if found is not None:
             found.remove(uid)
+            self._waiting -= 1
             if not len(found):
                 del self.kinds[kind]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from extender.cluster.objects.pods import MOST_MEMBERS
+
 FEW: Final = 4
 """Pods that each namespace may have lifted in any case; and of one kind, if it is not known how many nodes take it."""
 
@@ -34,10 +36,16 @@ class Bounds:
     Attributes:
         lifted: pods that are lifted, have no node, and were not rejected.
         hopeless: pods that are lifted although no node takes them, and those that were rejected.
+        judged: pods of which is kept what was found out; but 1,024 of each namespace in any case, the largest gang.
     """
 
     lifted: int
     hopeless: int
+    judged: int = 16_384
+
+    def judged_of_one(self, number: int) -> int:
+        """The pods of one namespace that are judged at a time, if so many namespaces have some."""
+        return max(MOST_MEMBERS, self.judged // max(1, number))
 
 
 @dataclass(slots=True)

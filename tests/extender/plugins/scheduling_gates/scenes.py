@@ -84,9 +84,8 @@ class Replica:
         lease = SharedLease(self.transport, SCHEDULING_GATES, name, lambda: NOW, self.solver.clock)
         lines = PodLines(state, ())
         self.lease = lease
-        self.task = GateLifter(
-            state, self.transport, lease, lines, GateQueue(self.decider, bounds, self._tell), GateMetrics(self.registry)
-        )
+        self.queue = GateQueue(self.decider, bounds, self._tell)
+        self.task = GateLifter(state, self.transport, lease, lines, self.queue, GateMetrics(self.registry))
 
     def _tell(self, pod: Pod, refused: Refused | None) -> None:
         self.told[pod.name] = "" if refused is None else refused.refusal.reason.in_words()
