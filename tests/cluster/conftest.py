@@ -26,7 +26,7 @@ from tests.kit.controlplane.binaries import (
     find_renderer,
 )
 from tests.kit.controlplane.client import NAMESPACES, PRIORITIES, Client, connect, key_of
-from tests.kit.controlplane.components import ALL_VERSIONS, ControlPlane, control_plane
+from tests.kit.controlplane.components import ControlPlane, control_plane, usual_options
 from tests.kit.controlplane.driver import Driver, driver
 from tests.kit.controlplane.pair import Pair, pair
 from tests.kit.controlplane.scenario import GPUS, NODE_NAMES, SITE
@@ -90,7 +90,7 @@ def plane(binaries: Binaries, logs: Path, pytestconfig: pytest.Config) -> Iterat
     """The control plane that the tests share."""
     with (
         TemporaryDirectory(prefix="dra-extender-") as folder,
-        control_plane(binaries, Path(folder), logs, ALL_VERSIONS) as running,
+        control_plane(binaries, Path(folder), logs, usual_options(os.environ)) as running,
     ):
         pytestconfig.stash[_FIGURES] = running.seconds
         yield running

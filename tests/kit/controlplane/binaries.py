@@ -26,10 +26,12 @@ class Release:
     Attributes:
         version: as the components tell it.
         modules: the file in program/ that names the modules. Its sums are beside it.
+        has_taint_rules: whether there is a feature gate for DeviceTaintRules.
     """
 
     version: str
     modules: str
+    has_taint_rules: bool = True
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -41,6 +43,7 @@ class Release:
 
 
 RELEASES: Final[Mapping[str, Release]] = {
+    "1.34": Release("v1.34.4", "v1.34.mod", has_taint_rules=False),
     "1.36": Release("v1.36.3", "v1.36.mod"),
     "1.37": Release("v1.37.1", "go.mod"),
 }

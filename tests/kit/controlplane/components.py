@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from tests.kit.controlplane.access import ADMIN, CONTROLLERS, Access, new_tokens, write_signing_key, write_token_file
-from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.binaries import RELEASES, Binaries
 from tests.kit.process import Process, answers, free_port
 
 START_SECONDS: Final = 120.0
@@ -65,6 +65,12 @@ ALL_VERSIONS: Final = Options(
     controller_flags=("--kube-api-qps=200", "--kube-api-burst=400"),
 )
 """Every API version that we read, and taint rules. By default, the controller manager makes only 10 claims a second."""
+
+
+def usual_options(environ: Mapping[str, str]) -> Options:
+    """`ALL_VERSIONS`, as far as the version of Kubernetes that KUBERNETES names has it."""
+    release = RELEASES.get(environ.get("KUBERNETES", ""))
+    return ALL_VERSIONS if release is None or release.has_taint_rules else replace(ALL_VERSIONS, feature_gates={})
 
 
 @dataclass(frozen=True, slots=True)

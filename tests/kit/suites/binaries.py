@@ -64,9 +64,10 @@ def find_suites(environ: Mapping[str, str], packages: tuple[str, ...], cache: Pa
         BinariesError: there is no such version, there is no Go, or the build failed.
     """
     wanted = environ.get("KUBERNETES") or NEWEST
-    release = RELEASES.get(wanted)
+    known = {minor: release for minor, release in RELEASES.items() if (_PROGRAM / release.modules).exists()}
+    release = known.get(wanted)
     if release is None:
-        raise BinariesError(f'KUBERNETES="{wanted}" is none of the versions {", ".join(RELEASES)}')
+        raise BinariesError(f'KUBERNETES="{wanted}" is none of the versions {", ".join(known)}')
     go = shutil.which("go", path=environ.get("PATH"))
     if go is None:
         raise BinariesError("Kubernetes' own tests are built from its Go module: put go (1.26 or later) on PATH")
