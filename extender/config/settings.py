@@ -436,8 +436,8 @@ class SchedulingSettings(Section):
     )
     pod_condition: bool = Field(
         default=True,
-        description="Write on pods that wait the condition dra-extender/DevicesAllocated, which says why. Each write "
-        "makes their scheduler try them once more.",
+        description="Write on pods that wait the condition dra-extender/DevicesAllocated, which says why, a minute "
+        "after their Event. Each write makes their scheduler try them once more.",
     )
     scheduler_names: Annotated[list[str], AfterValidator(_schedulers)] = Field(
         default_factory=list,

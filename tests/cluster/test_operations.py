@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.cluster.objects.pods import WAITS
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, EVENTS, PODS, TEMPLATES
+from extender.plugins.requeue.pod_condition import DELAY_SECONDS
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import GPUS, bound, by_template, held, rejection
@@ -115,14 +116,14 @@ def condition(obj: RawObject | None) -> tuple[str, str]:
 async def test_a_pod_says_in_a_condition_why_it_waits_until_it_has_a_node(
     client: Client, namespace: str, gpu: Driver
 ) -> None:
-    """In the words of the Event, which is gone after an hour."""
+    """In the words of the Event, which is gone after an hour. The condition comes a minute later."""
     await gpu.publish("site-0", GPUS[:1])
     await client.create(TEMPLATES, template(namespace, "two", requests(request("gpu", gpu.name, count=2))))
     made = await client.create(PODS, pod(namespace, "pod", claims=[by_template("two")]))
     key = ObjectKey(namespace, "pod")
     since = int(made["metadata"]["resourceVersion"])
     told = await event(client, namespace, "DevicesUnavailable", since=since)
-    waits = await client.wait_for(PODS, key, lambda obj: condition(obj)[0] == "False")
+    waits = await client.wait_for(PODS, key, lambda obj: condition(obj)[0] == "False", within=DELAY_SECONDS + SECONDS)
     assert condition(waits) == ("False", told["note"])
     await gpu.publish("site-0", GPUS, generation=2)
     has_node = await client.wait_for(PODS, key, lambda obj: condition(obj)[0] == "True")

@@ -1,12 +1,13 @@
 """The condition ``dra-extender/DevicesAllocated``, which says why a pod waits, in the words of the pod's Event.
 
 An Event is gone after an hour, and the condition stays as long as the pod. But kube-scheduler tries a pod again that an
-extender has rejected after any change of that pod, so each write costs it one more try. That is why pods get their
-condition in turns, and at most one in `PAUSE_SECONDS`.
+extender has rejected after any change of that pod. So each write costs one more try, and the pod's backoff after it, in
+which the pod notices no free devices. That is why a pod gets its condition only `DELAY_SECONDS` after its Event, in
+turns of the namespaces, and at most one pod does in `PAUSE_SECONDS`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -28,8 +29,9 @@ KEPT: Final = 4096
 PAUSE_SECONDS: Final = 0.5
 """The least time between two writes that make a scheduler try a pod."""
 
-SPACING_SECONDS: Final = 60.0
-"""The least time between two writes on one pod while it waits."""
+DELAY_SECONDS: Final = 60.0
+"""The time from a pod's Event to its condition, so also the least time between two of its conditions. A pod that finds
+devices before, or waits for other reasons, loses no time."""
 
 _MOST_ENDED: Final = 8
 """Pods that have a node, and whose condition becomes ``True`` in one turn. Their schedulers do not try them again."""
@@ -38,7 +40,7 @@ _log = structlog.get_logger()
 
 
 class _Wanted(NamedTuple):
-    pod: Pod
+    due: float
     text: Printable
 
 
@@ -60,21 +62,26 @@ class PodConditions(BackgroundTask):
         self._now = now
         self._clock = clock
         self._wanted = FairMemory[_Wanted](KEPT)
-        self._written = FairMemory[float](KEPT)
-        """When the condition of a pod was written; also of pods that may have none."""
+        self._written = FairMemory[Pod](KEPT)
+        """The pods whose condition was written, also by an earlier process."""
         self._turns = Turns(clock)
         self._rests_until = -math.inf
         self._has_looked = False
 
     def want(self, pod: Pod, text: Printable) -> None:
-        """Let the condition of a pod that waits have this text."""
-        self._wanted.keep(pod.namespace, pod.uid, _Wanted(pod, text))
+        """Let the condition of a pod have this text, if the pod still waits for these reasons then."""
+        self._wanted.keep(pod.namespace, pod.uid, _Wanted(self._clock() + DELAY_SECONDS, text))
 
     def on_passed(self, pod: Pod) -> None:
         """The pod is going to have a node."""
         self._wanted.pop(pod.uid)
         if pod.is_told and pod.uid not in self._written:
-            self._written.keep(pod.namespace, pod.uid, -math.inf)
+            self._written.keep(pod.namespace, pod.uid, pod)
+
+    def on_held(self, pod: Pod, reasons: Collection[str]) -> None:
+        """Without reasons, the pod is going to be tried."""
+        if not reasons:
+            self._wanted.pop(pod.uid)
 
     async def tick(self) -> None:
         """Write what is due."""
@@ -91,7 +98,7 @@ class PodConditions(BackgroundTask):
             self._has_looked = True
             for pod in self._state.snapshot.pods.values():
                 if pod.is_told:
-                    self._written.keep(pod.namespace, pod.uid, -math.inf)
+                    self._written.keep(pod.namespace, pod.uid, pod)
 
     async def _end(self) -> None:
         """Say of pods that have a node that they wait no more."""
@@ -110,22 +117,16 @@ class PodConditions(BackgroundTask):
         """Write the condition of one pod, in turns of the namespaces."""
         now = self._clock()
         for namespace in self._turns.ordered(self._wanted.namespaces, str):
-            for uid, wanted in self._wanted.of_namespace(namespace):
+            while (first := self._wanted.oldest(namespace)) is not None and first[1].due <= now:
+                uid, wanted = first
+                self._wanted.pop(uid)
                 pod = self._state.snapshot.pod(uid)
-                if pod is None or not pod.is_pending:
-                    self._wanted.pop(uid)
-                elif now >= self._due(uid):
-                    self._wanted.pop(uid)
-                    self._written.keep(namespace, uid, now)
+                if pod is not None and pod.is_pending:
+                    self._written.keep(namespace, uid, pod)
                     self._turns.spend(namespace, PAUSE_SECONDS)
                     self._rests_until = now + PAUSE_SECONDS
                     await self._write(pod, "False", "DevicesUnavailable", wanted.text)
                     return
-
-    def _due(self, uid: str) -> float:
-        """When the condition of a pod may be written."""
-        written = self._written.get(uid)
-        return -math.inf if written is None else written + SPACING_SECONDS
 
     async def _write(self, pod: Pod, status: str, reason: str, text: Printable) -> None:
         """Write the condition of a pod, unless it has another node than is known, or says this already."""

@@ -8,7 +8,7 @@ from allocator.tools import printable
 from extender.cluster.objects.pods import WAITS
 from extender.kube.api import ObjectKey, RawObject, timestamp
 from extender.kube.resources import PODS
-from extender.plugins.requeue.pod_condition import PAUSE_SECONDS, SPACING_SECONDS, PodConditions
+from extender.plugins.requeue.pod_condition import DELAY_SECONDS, PAUSE_SECONDS, PodConditions
 from tests.kit.clusters import NOW, Cluster, Object, pod
 from tests.kit.servers.memory import Transport
 
@@ -55,7 +55,7 @@ class Scene:
 async def test_it_has_the_line_of_the_pod() -> None:
     scene = Scene(pod("p", "c"))
     scene.want("p")
-    await scene.after(0)
+    await scene.after(DELAY_SECONDS)
     assert await scene.condition("p") == {
         "type": WAITS,
         "status": "False",
@@ -70,31 +70,36 @@ async def test_other_conditions_stay() -> None:
     made["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]}
     scene = Scene(made)
     scene.want("p")
-    await scene.after(0)
+    await scene.after(DELAY_SECONDS)
     found = await scene.cluster.api.get(PODS, ObjectKey("ns", "p"))
     assert [each["type"] for each in found["status"]["conditions"]] == ["PodScheduled", WAITS]
 
 
-async def test_a_pod_is_written_at_most_once_a_minute_with_its_last_line() -> None:
+async def test_a_pod_whose_line_changes_gets_the_last_one_once_it_has_lasted() -> None:
+    """Each write costs a try and a backoff, so none is for a line that lasts less than a minute."""
     scene = Scene(pod("p", "c"))
     scene.want("p")
-    await scene.after(0)
-    scene.want("p", "an older line")
+    await scene.after(DELAY_SECONDS - 1)
     scene.want("p", OTHER_LINE)
-    await scene.after(SPACING_SECONDS - 1)
-    assert await scene.said("p") == ("False", LINE)
+    await scene.after(DELAY_SECONDS - 1)
+    assert await scene.condition("p") is None
     await scene.after(1)
     assert await scene.said("p") == ("False", OTHER_LINE)
+    scene.want("p")
+    await scene.after(DELAY_SECONDS - 1)
+    assert await scene.said("p") == ("False", OTHER_LINE)
+    await scene.after(1)
+    assert await scene.said("p") == ("False", LINE)
 
 
 async def test_a_line_that_is_there_already_is_not_written_again() -> None:
     scene = Scene(pod("p", "c"))
     scene.want("p")
-    await scene.after(0)
+    await scene.after(DELAY_SECONDS)
     before = await scene.cluster.api.get(PODS, ObjectKey("ns", "p"))
     scene.start()
     scene.want("p")
-    await scene.after(SPACING_SECONDS)
+    await scene.after(DELAY_SECONDS)
     assert await scene.cluster.api.get(PODS, ObjectKey("ns", "p")) == before
 
 
@@ -108,6 +113,7 @@ async def test_pods_are_written_one_after_the_other_in_turns_of_their_namespaces
         scene.want(name)
     scene.want("q", namespace="other")
     seen = []
+    scene.now += DELAY_SECONDS - PAUSE_SECONDS
     for _ in range(4):
         await scene.after(PAUSE_SECONDS / 2)
         await scene.after(PAUSE_SECONDS / 2)
@@ -119,19 +125,19 @@ async def test_pods_are_written_one_after_the_other_in_turns_of_their_namespaces
 async def test_it_ends_once_the_pod_has_a_node() -> None:
     scene = Scene(pod("p", "c"))
     scene.want("p")
-    await scene.after(0)
+    await scene.after(DELAY_SECONDS)
     await scene.bind("p")
-    await scene.after(0)
+    await scene.after(DELAY_SECONDS)
     assert await scene.said("p") == ("True", "the pod has node a")
 
 
 async def test_it_ends_also_if_another_process_has_written_it() -> None:
     scene = Scene(pod("p", "c"))
     scene.want("p")
-    await scene.after(0)
+    await scene.after(DELAY_SECONDS)
     scene.start()
     await scene.bind("p")
-    await scene.after(0)
+    await scene.after(DELAY_SECONDS)
     assert await scene.said("p") == ("True", "the pod has node a")
 
 
@@ -140,7 +146,7 @@ async def test_it_ends_also_if_another_process_has_written_it_since_this_one_beg
     late = PodConditions(scene.cluster.state, scene.transport, lambda: NOW, lambda: scene.now)
     await late.tick()
     scene.want("p")
-    await scene.after(0)
+    await scene.after(DELAY_SECONDS)
     late.on_passed(scene.cluster.state.snapshot.pods[ObjectKey("ns", "p")])
     await scene.bind("p")
     await late.tick()
@@ -155,7 +161,15 @@ async def test_a_pod_that_finds_a_node_first_gets_none(is_bound: bool) -> None:
         await scene.bind("p")
     else:
         scene.conditions.on_passed(scene.cluster.state.snapshot.pods[ObjectKey("ns", "p")])
-    await scene.after(0)
+    await scene.after(DELAY_SECONDS)
+    assert await scene.condition("p") is None
+
+
+async def test_a_pod_whose_gate_is_lifted_gets_none_of_the_line_that_it_had_there() -> None:
+    scene = Scene(pod("p", "c"))
+    scene.want("p")
+    scene.conditions.on_held(scene.cluster.state.snapshot.pods[ObjectKey("ns", "p")], ())
+    await scene.after(DELAY_SECONDS)
     assert await scene.condition("p") is None
 
 
@@ -166,5 +180,5 @@ async def test_a_pod_that_is_made_again_gets_none_of_the_one_before() -> None:
     again = pod("p", "c")
     again["metadata"]["uid"] = "another"
     scene.cluster.load(again)
-    await scene.after(0)
+    await scene.after(DELAY_SECONDS)
     assert await scene.condition("p") is None
