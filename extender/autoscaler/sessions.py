@@ -20,7 +20,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
-import httpx
+import aiohttp
 import structlog
 
 from allocator.tools import Recent, dns_subdomain, printable, shown
@@ -409,31 +409,41 @@ class PeerConnection:
             PeerUnreachableError: there is none, or the files of this replica can't be used.
         """
         token = _content(self.token).decode("ascii", errors="replace").strip()
-        headers = {"Authorization": f"Bearer {token}", SESSION: call.session_id, FORWARDED: "1"}
+        headers = {
+            "Authorization": f"Bearer {token}",
+            "Content-Type": "application/json",
+            SESSION: call.session_id,
+            FORWARDED: "1",
+        }
         host = f"[{address}]" if ":" in address else address
         url = f"https://{host}:{self.port}{AUTOSCALER_PREFIX}/{call.verb}"
-        # The certificate is for the service, and not for the address of a pod.
-        more = {"sni_hostname": self.server_name}
-        timeout = httpx.Timeout(self.deadline_seconds, connect=_CONNECTING_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECTING_SECONDS, sock_read=self.deadline_seconds)
         try:
-            async with httpx.AsyncClient(verify=self._trust(), timeout=timeout, trust_env=False) as client:
-                request = client.build_request("POST", url, content=call.body, headers=headers, extensions=more)
-                return await self._answer(client, request)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
+                session.post(
+                    url,
+                    data=call.body,
+                    headers=headers,
+                    ssl=self._trust(),
+                    server_hostname=self.server_name,  # the certificate is not for the address of a pod
+                    allow_redirects=False,
+                ) as found,
+            ):
+                return await self._answer(found)
+        except aiohttp.ClientConnectorError as error:  # its text shows the context of TLS
+            raise PeerUnreachableError(str(error.__cause__ or error)) from error
+        except (aiohttp.ClientError, OSError) as error:
             raise PeerUnreachableError(str(error) or type(error).__name__) from error
 
-    async def _answer(self, client: httpx.AsyncClient, request: httpx.Request) -> PeerReply:
-        found = await client.send(request, stream=True)
+    async def _answer(self, found: aiohttp.ClientResponse) -> PeerReply:
         pieces: list[bytes] = []
         with self.budget.room(Source.REPLICAS) as room:
-            try:
-                async for piece in found.aiter_bytes():
-                    if not room.grow(_COPIES * len(piece)):
-                        raise PeerUnreachableError("its answer is too long for the memory that is left")
-                    pieces.append(piece)
-            finally:
-                await found.aclose()
-            return PeerReply(found.status_code, b"".join(pieces))
+            async for piece in found.content.iter_any():
+                if not room.grow(_COPIES * len(piece)):
+                    raise PeerUnreachableError("its answer is too long for the memory that is left")
+                pieces.append(piece)
+        return PeerReply(found.status, b"".join(pieces))
 
     def _trust(self) -> ssl.SSLContext:
         pem = _content(self.ca)

@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from tests.extender.autoscaler.http_scenes import NEW, app_of, book, passing, po
 from tests.extender.autoscaler.scenes import autoscaler_over, machine, pod_of
 from tests.kit.certificates import Authority
 from tests.kit.clusters import GPU, Cluster, Object, claim_template, client_of, local_slice, pod
+from tests.kit.places import ROOT
 
 NAMESPACE = "kube-system"
 ADDRESSES = {"one": "10.0.0.1", "two": "10.0.0.2"}
@@ -345,9 +348,9 @@ async def test_a_connection_without_an_answer_is_said(tmp_path: Path) -> None:
     authority = Authority()
     async with peer(authority, tmp_path, NAME) as there:
         there.answer = None
-        with pytest.raises(PeerUnreachableError, match="Server disconnected without sending a response"):
+        with pytest.raises(PeerUnreachableError, match="Server disconnected"):
             await connection(tmp_path, there.port, authority).send("127.0.0.1", CALL)
-    with pytest.raises(PeerUnreachableError, match="All connection attempts failed"):
+    with pytest.raises(PeerUnreachableError, match="Connect call failed"):
         await connection(tmp_path, there.port, authority).send("127.0.0.1", CALL)
 
 
@@ -380,3 +383,10 @@ async def test_an_answer_that_is_too_long_for_the_memory_is_not_read_to_its_end(
         there.answer = ("200 OK", b"x" * 500_000)
         assert len((await way.send("127.0.0.1", CALL)).body) == 500_000
     assert not any(budget.taken.values())
+
+
+async def test_serve_loads_one_library_for_calls_over_http() -> None:
+    code = "import sys, extender.faces.commands.serve; print(*({'aiohttp', 'httpx', 'requests'} & {*sys.modules}))"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, cwd=ROOT)
+    loaded, _ = await process.communicate()
+    assert loaded == b"aiohttp\n"
