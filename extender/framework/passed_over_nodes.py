@@ -71,6 +71,10 @@ class _Failure:
     since: float
 
 
+_MOST_BEHIND: Final = 1000
+"""Changes of other things after which a view of pools is that of the newest version without reading them."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Large:
     """A node with many devices.
@@ -103,10 +107,13 @@ class RestlessNodes(View[Mapping[str, _Large]]):
     def among(self, names: Collection[str]) -> frozenset[str]:
         """Those of the nodes that have changed within `QUIET_SECONDS`."""
         snapshot = self._state.snapshot
+        known = self._known
         if snapshot.inventory is not self._seen:
             self.at(snapshot)
-            self._seen = snapshot.inventory
-        large = {} if self._known is None else self._known.value
+            self._seen, known = snapshot.inventory, self._known
+        elif known is not None and snapshot.version > known.version + _MOST_BEHIND:
+            self._known = known._replace(version=snapshot.version)
+        large = {} if known is None else known.value
         if not large:
             return frozenset()
         quiet = self._clock() - QUIET_SECONDS

@@ -108,9 +108,11 @@ class SizesKeeper(BackgroundTask):
         """Look at the pools that have changed."""
         snapshot = self._state.snapshot
         changed = self._state.since(self._seen).keys(Topic.POOL)
-        if self._state.doubt_of(SLICES) or (changed is not None and not changed):
+        if self._state.doubt_of(SLICES):
             return
         self._seen = snapshot.version
+        if changed is not None and not changed:
+            return
         found = await self._off_loop(partial(self._sizes.too_large, snapshot))
         for each in found:
             if (each.kind, each.name) not in self._told:

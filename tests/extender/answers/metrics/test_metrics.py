@@ -1,6 +1,7 @@
 """What is measured at a scrape: the cluster as it is known, and how it is followed."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -21,7 +22,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ApiError, Event, EventType
 from extender.kube.connection.transport import NO_ANSWER
-from extender.kube.resources import CLAIMS, NODES, SLICES
+from extender.kube.resources import CLAIMS, NODES, PODS, SLICES
 from extender.lab.api import MemoryApi
 from extender.tools.offload import at_once
 from extender.tools.version import __version__
@@ -43,6 +44,8 @@ from tests.kit.clusters import (
 from tests.kit.objects.parts import api_object, slice_spec
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import elapse, run
+
+_T = TypeVar("_T")
 
 
 def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:
@@ -122,6 +125,23 @@ async def test_a_pool_that_becomes_too_large_is_told_once_each_time() -> None:
         await keeper.tick()
         await keeper.tick()
     assert told == [f"node a has {MOST_OF_NODE + 128} devices, more than {MOST_OF_NODE}"] * 2
+
+
+async def test_however_many_pods_change_the_pools_are_not_looked_at_again() -> None:
+    """Else each look would read all changes since a pool has changed last, on the event loop."""
+    state, looks = ClusterState(log_size=4), list[object]()
+    for resource, objects in ((NODES, [node("a")]), (SLICES, [local_slice("a")]), (PODS, [])):
+        state.replace(resource, objects, 0)
+
+    async def counted(work: Callable[[], _T]) -> _T:
+        looks.append(work)
+        return await at_once(work)
+
+    keeper = SizesKeeper(state, PoolSizes(state), counted)
+    for number in range(30):
+        await keeper.tick()
+        state.apply(Event(EventType.ADDED, PODS, pod(f"p{number}", "c")))
+    assert len(looks) == 1
 
 
 def test_devices_are_counted_anew_where_something_has_changed() -> None:
