@@ -134,7 +134,9 @@ class PodConditions(BackgroundTask):
         def patch(raw: RawObject, now: Pod) -> RawObject | None:
             if now.uid != pod.uid or now.deleting or bool(now.node_name) is (status == "False"):
                 return None
-            known = next((each for each in raw["status"].get("conditions") or () if each["type"] == WAITS), None)
+            known = next(
+                (each for each in (raw.get("status") or {}).get("conditions") or () if each["type"] == WAITS), None
+            )
             if known is not None and (known["status"], known.get("message")) == (status, text):
                 return None
             return condition_patch(raw, WAITS, reason, text, self._now(), status=status)

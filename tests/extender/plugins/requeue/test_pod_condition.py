@@ -65,6 +65,15 @@ async def test_it_has_the_line_of_the_pod() -> None:
     }
 
 
+async def test_a_pod_without_a_status_gets_one() -> None:
+    made = pod("p", "c")
+    made.pop("status", None)
+    scene = Scene(made)
+    scene.want("p")
+    await scene.after(DELAY_SECONDS)
+    assert await scene.said("p") == ("False", LINE)
+
+
 async def test_other_conditions_stay() -> None:
     made = pod("p", "c")
     made["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]}
