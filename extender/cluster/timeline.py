@@ -197,6 +197,10 @@ class View(ABC, Generic[_T]):
         self._known = _Known(snapshot.version, value)
         return value
 
+    def keep(self, value: _T, snapshot: Snapshot) -> None:
+        """Go on from the value for a snapshot."""
+        self._known = _Known(snapshot.version, value)
+
     def _since(self, version: int) -> Reach:
         """What has changed after a version."""
         return ANYTHING if self._timeline is None else self._timeline.since(version)

@@ -24,6 +24,10 @@ PIECE: Final = 50
 """The number of pods after which other work gets the event loop: to look at them takes a millisecond."""
 
 
+READ_AT_ONCE: Final = 500
+"""The number of pods after which other work gets the event loop while all of them are read: some milliseconds."""
+
+
 @dataclass(slots=True)
 class _Following:
     """The bound pods, by their uids.
@@ -93,10 +97,17 @@ class BoundPods(View[_Following]):
     def build(self, snapshot: Snapshot) -> _Following:
         """All bound pods, to be looked at."""
         found = _Following()
-        for uid in (uid for pods in snapshot.bound.values() for uid in pods):
-            found.look(snapshot.pod_keys[uid], snapshot.pod(uid))
-        self._had.intersection_update(found.open)
+        for _ in self._read(snapshot, found):
+            pass
         return found
+
+    def _read(self, snapshot: Snapshot, found: _Following) -> Iterator[None]:
+        """Take in all bound pods, in pieces."""
+        for number, uid in enumerate((uid for pods in snapshot.bound.values() for uid in pods), 1):
+            found.look(snapshot.pod_keys[uid], snapshot.pod(uid))
+            if number % READ_AT_ONCE == 0:
+                yield
+        self._had.intersection_update(found.open)
 
     def apply(self, value: _Following, reach: Reach, snapshot: Snapshot) -> _Following:
         """The view with the pods that have changed, and those whose claims have, to be looked at."""
@@ -115,6 +126,7 @@ class BoundPods(View[_Following]):
 
         There are none after the last ones, and then the first ones again.
         """
+        await self._begin()
         following = self.at(self._state.snapshot)
         uids = list(islice(self._waiting, AT_ONCE))
         if not uids:
@@ -128,6 +140,16 @@ class BoundPods(View[_Following]):
                     yield pod
                 elif pod is not None:
                     following.leave_alone(uid, ())
+
+    async def _begin(self) -> None:
+        """Read all bound pods, with pauses for other work, if it is not known which of them have changed."""
+        known = self._known
+        if known is not None and self._state.since(known.version).changed is not None:
+            return
+        snapshot, found = self._state.snapshot, _Following()
+        for _ in self._read(snapshot, found):
+            await asyncio.sleep(0)
+        self.keep(found, snapshot)
 
     def settled(self, pod: Pod, snapshot: Snapshot) -> None:
         """The pod has all of its claims: it is left alone until it changes, or one of them does."""

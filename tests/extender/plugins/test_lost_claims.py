@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.cluster_state import ClusterState
-from extender.framework.bound_pods import AT_ONCE, PIECE, BoundPods, lacking, needs_claims
+from extender.framework.bound_pods import AT_ONCE, PIECE, READ_AT_ONCE, BoundPods, lacking, needs_claims
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.lost_claims import LostClaims
@@ -221,3 +221,22 @@ async def test_other_work_gets_the_event_loop_while_many_bound_pods_are_looked_a
     working.cancel()
     assert sum(at_a_time) == AT_ONCE
     assert max(at_a_time) == PIECE
+
+
+async def test_other_work_gets_the_event_loop_while_all_bound_pods_are_read() -> None:
+    """At first, and after more changes than are remembered."""
+    state, pieces = ClusterState(), 4
+    pods = [pod(f"p{number}", "a", on="n") for number in range(pieces * READ_AT_ONCE)]
+    memory_api(node("n"), *pods).follow(state)
+    passes = 0
+
+    async def others() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(others())
+    assert [each async for each in BoundPods(state).turn()] == []
+    working.cancel()
+    assert passes >= pieces
