@@ -14,7 +14,6 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
-from itertools import count
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -70,7 +69,8 @@ class EmbeddedCluster:
         """Load the manifests; what is known is as for `ClusterState`. Raises ApiError: an object is there twice."""
         self._given: set[str] = set()
         """The uids that objects had when they were loaded."""
-        self._numbers = count()
+        self._next = 0
+        """The number of which the next uid is made."""
         self.api = MemoryApi(
             now=now,
             new_uid=self._new_uid,
@@ -107,7 +107,7 @@ class EmbeddedCluster:
     def copy(self) -> "EmbeddedCluster":
         """A cluster of its own with the same objects. No object is read again."""
         made = copy(self)
-        made._given, made._numbers = set(self._given), copy(self._numbers)
+        made._given = set(self._given)
         made.state, made._backlog = self.state.copy(), self._backlog.copy()
         made.api = self.api.copy(made._new_uid, (made.state, made._backlog))
         made._controller = replace(self._controller, api=made.api)
@@ -115,8 +115,11 @@ class EmbeddedCluster:
 
     def _new_uid(self) -> str:
         """A uid that no object has."""
-        made = (str(uuid.uuid5(_NAMESPACE, str(number))) for number in self._numbers)
-        return next(uid for uid in made if uid not in self._given)
+        while True:
+            uid = str(uuid.uuid5(_NAMESPACE, str(self._next)))
+            self._next += 1
+            if uid not in self._given:
+                return uid
 
     def load(self, manifests: Iterable[Manifest]) -> None:
         """Add objects as they are. Raises ApiError: an object is there twice."""

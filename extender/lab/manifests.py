@@ -242,8 +242,8 @@ def _load_file(path: Path, reader: "_FileReader") -> tuple[FileReport, list[Mani
         return _unreadable(path, f"cannot be read: {error.strerror or error}"), []
     except UnicodeDecodeError:
         return FileReport(path, problems=(FileProblem(Problem("", "is not text in UTF-8")),)), []
-    except ValueError as error:
-        return _unreadable(path, f"cannot be read: {error}"), []
+    except ValueError:  # each Python says it in its own words
+        return _unreadable(path, "cannot be read: its path has a null character"), []
     reader.read(text)
     return reader.report, reader.objects
 
@@ -253,7 +253,8 @@ def _text_of(path: Path) -> str:
 
     Raises:
         OSError: it cannot be read, is no file, or is larger than `MOST_MIB`.
-        ValueError: it is not text in UTF-8.
+        UnicodeDecodeError: it is not text in UTF-8.
+        ValueError: its path has a null character.
     """
     status, is_given = path.stat(), path in _GIVEN or path.parent in _GIVEN
     if not is_given and not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):

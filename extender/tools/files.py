@@ -51,8 +51,8 @@ def read_bytes(path: Path) -> bytes:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise UnreadableError(error.strerror or error) from error
-    except ValueError as error:  # a null character in the path
-        raise UnreadableError(error) from error
+    except ValueError as error:  # each Python says it in its own words
+        raise UnreadableError("its path has a null character") from error
     if len(data) > MOST_BYTES:
         raise UnreadableError(f"it is longer than {MOST_BYTES} bytes")
     return data

@@ -148,7 +148,7 @@ def test_generated_names_are_made_here(folder: Path) -> None:
 def test_a_json_file_is_read_as_json(folder: Path) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     assert report(folder, json.dumps(node), "a.json").used == {"Node": 1}
-    assert problems(folder, '{"a": 1,\n}', "a.json")[0].startswith("line 2: ")
+    assert problems(folder, '{"a": 1,\n2}', "a.json")[0].startswith("line 2: ")
     assert problems(folder, "[" * 100_000, "a.json") == ["line 1: nested deeper than 200"]
 
 

@@ -198,7 +198,7 @@ def test_node_templates_that_can_not_be_used_are_told(manifests: Path, tmp_path:
         (["simulate", "/", "--policy", "best"], 'flags: scheduling.policy: unknown policy "best"'),
         (["validate", "/nowhere"], "/nowhere: no such file or folder"),
         (["validate", "x" * 300], f"{'x' * 300}: cannot be read: File name too long"),
-        (["validate", "a\0b"], "a\\x00b: cannot be read: embedded null byte"),
+        (["validate", "a\0b"], "a\\x00b: cannot be read: its path has a null character"),
         (["simulate", "/proc/self/mem"], "/proc/self/mem: cannot be read: Input/output error"),
         (["config", "check", "-c", "/proc/self/mem"], "/proc/self/mem: cannot be read: Input/output error"),
         (["config", "print", "-c", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
