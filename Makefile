@@ -63,7 +63,7 @@ test-older:  ## run those tests of the suite that every version of Kubernetes ha
 	env -u KUBEBUILDER_ASSETS $(MAKE) test-cluster KUBERNETES=1.36 ARGS='-m every_version'
 
 # Helm's own commands, and dry runs of all objects. A first build of a control plane takes minutes.
-test-chart: VERSIONS ?= 1.34 1.36 1.37
+test-chart: VERSIONS ?= 1.34 1.35 1.36 1.37
 test-chart: $(VENV)/.dev  ## have the API server of each version of Kubernetes take what chart and kustomize make (docs/testing.md); VERSIONS=1.36 is one
 	@for each in $(VERSIONS); do \
 		echo "Kubernetes $$each"; export KUBERNETES=$$each; \

@@ -73,7 +73,7 @@ def test_one_version_is_built_by_default(environ: dict[str, str], tmp_path: Path
 
 
 def test_an_unknown_version_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
-    with pytest.raises(BinariesError, match=r'KUBERNETES="1.33" is none of the versions 1.34, 1.36, 1.37'):
+    with pytest.raises(BinariesError, match=r'KUBERNETES="1.33" is none of the versions 1.34, 1.35, 1.36, 1.37'):
         find_binaries({"PATH": str(tmp_path), "KUBERNETES": "1.33"}, tmp_path)
 
 

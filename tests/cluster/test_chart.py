@@ -15,6 +15,7 @@ from tests.cluster.rendering import CHART, Values, chart, deployment_of, helm_sa
 from tests.conformance.schema import published
 from tests.extender.deployed import DEPLOY, SCHEDULER, SETTINGS, documents, variables
 from tests.kit.controlplane.access import ADMIN
+from tests.kit.controlplane.binaries import RELEASES
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.objects.openapi import problems_of
@@ -280,8 +281,8 @@ def test_the_chart_mounts_the_secrets_of_controllers(helm: Path) -> None:
 
 # --- what Kubernetes says ------------------------------------------------------------------------------------
 
-OLDER = ("v1.34.4", "v1.35.4")
-"""Of these, the published OpenAPI judges here; `make test-chart` asks the API servers of most versions."""
+OLDER = tuple(RELEASES[minor].version for minor in ("1.34", "1.35"))
+"""Of these, the published OpenAPI judges here; `make test-chart` asks the API servers of all versions."""
 
 SINCE_1_36: Values = {name: {"enabled": False} for name in ("onlyScheduler", "schedulingGates")}
 OTHERS = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}

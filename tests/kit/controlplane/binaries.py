@@ -44,6 +44,7 @@ class Release:
 
 RELEASES: Final[Mapping[str, Release]] = {
     "1.34": Release("v1.34.4", "v1.34.mod", has_taint_rules=False),
+    "1.35": Release("v1.35.4", "v1.35.mod", has_taint_rules=False),
     "1.36": Release("v1.36.3", "v1.36.mod"),
     "1.37": Release("v1.37.1", "go.mod"),
 }
