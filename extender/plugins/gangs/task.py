@@ -68,8 +68,8 @@ IDLE_SECONDS: Final = 2 * KEPT_SECONDS
 """A process whose scheduler has asked about no member for this time leaves what is kept to another process."""
 
 SEEN_SECONDS: Final = 10.0
-"""If the watch does not show a plan within this time, another process has changed it. If it does not show a PodGroup
-within this time, the PodGroup is gone."""
+"""If the watch does not show a plan within this time, another process has changed it. If it shows no PodGroup, or no
+successor of a pod, within this time, the PodGroup or the pod is gone."""
 
 SHOWN_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 0.005
@@ -95,6 +95,7 @@ class Watch:
 
     Attributes:
         members: the size, and the claims that were made for each pod by its uid, at the last look.
+        changed: when a look has found other members than the look before.
         is_due: something has changed that may help.
         again: no plan is made before, by the solver's clock.
         pause: from devices that are given back to the next plan.
@@ -113,6 +114,7 @@ class Watch:
     """
 
     members: tuple[int, Mapping[str, Mapping[str, str | None]]] = (0, MappingProxyType({}))
+    changed: float = 0.0
     is_due: bool = True
     again: float = 0.0
     pause: float = FIRST_PAUSE_SECONDS
@@ -373,7 +375,7 @@ class Gangs(BackgroundTask):
         if members != watch.members:
             if members[1].keys().isdisjoint(watch.members[1]):  # other pods have got the name of the group since
                 watch.again, watch.pause = 0.0, FIRST_PAUSE_SECONDS
-            watch.members, watch.is_due = members, True
+            watch.members, watch.changed, watch.is_due = members, now, True
         if len(gang.bound) != watch.bound:
             watch.bound, watch.until, watch.is_due = len(gang.bound), now + KEPT_SECONDS, True
         if not (gang.kept or gang.is_placed or watch.writing):
@@ -385,9 +387,14 @@ class Gangs(BackgroundTask):
         watch.making_room = {uid: until for uid, until in watch.making_room.items() if until > now}
 
     def _acts(self, gang: Gang, watch: Watch, now: float) -> bool:
-        """Whether this process may write now. Two that look after one gang at once would mix two plans in it."""
+        """Whether this process may write now. Two that look after one gang at once would mix two plans in it.
+
+        For a gang that lacks a pod, nobody has a plan, unless the watch is late.
+        """
         if watch.writing or watch.is_planning or any(self._is_binding(pod.uid) for pod in (*gang.kept, *gang.free)):
             return False
+        if len(gang.members) < gang.size and now > watch.changed + SEEN_SECONDS:
+            return True
         return not gang.kept or now <= watch.active + IDLE_SECONDS or now > watch.until + KEPT_SECONDS
 
     def _is_shown(self, watch: Watch) -> bool:

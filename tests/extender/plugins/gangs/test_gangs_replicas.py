@@ -6,7 +6,7 @@ from allocator import DeviceId
 from extender.cluster.objects.pods import GangKey, Keeping
 from extender.kube.api import ApiError
 from extender.plugins.gangs.gang import gang_at
-from extender.plugins.gangs.task import IDLE_SECONDS, KEPT_SECONDS
+from extender.plugins.gangs.task import IDLE_SECONDS, KEPT_SECONDS, SEEN_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, request
 from tests.kit.servers.memory import Fault
@@ -60,6 +60,20 @@ async def test_a_replica_that_is_not_asked_carries_on_after_a_while() -> None:
     scene.start()
     await scene.turns(2, seconds=IDLE_SECONDS + 1)
     assert not scene.known("x0").kept.node
+
+
+async def test_a_replica_that_is_not_asked_gives_back_at_once_what_is_kept_for_a_gang_that_lacks_a_pod() -> None:
+    """No process has a plan for such a gang. Its other pods may be of a scheduler that never tries them."""
+    scene = Scene(*nodes("abc"), *members("x", 3))
+    await scene.schedule()
+    await scene.turns(1)
+    scene.start()
+    await scene.turns(1)
+    await scene.end("x2")
+    await scene.turns(1, seconds=SEEN_SECONDS / 2)
+    assert scene.known("x0").kept.node, "the watch may be late: the pod may have a successor"
+    await scene.turns(1, seconds=SEEN_SECONDS + 1)
+    assert not any(scene.known(name).kept.node for name in ("x0", "x1"))
 
 
 KEPT_FOR_BOTH = {
