@@ -1,7 +1,7 @@
 """Narrow histories: few objects, all about one thing where two parts of the service meet, in half a minute.
 
 A wide history has many things that happen, and rarely two of them at the one moment that matters. A narrow one has
-little else than such moments. Each scene is drawn from its seed, and successive seeds go through all scenes.
+little else than such moments. Each scene is drawn from its seed, and successive seeds go through what they are about.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -66,10 +66,16 @@ class _Scene:
         return self.draw.number(int(least * 1000), int(most * 1000)) / 1000
 
 
+def scene_of(seed: int) -> Callable[[Draw], _Scene]:
+    """The scene of a narrow history."""
+    alike = SCENES[seed % len(SCENES)]
+    return alike[Draw(f"scene {seed}").number(0, len(alike) - 1)]
+
+
 def narrow_plan(seed: int) -> Plan:
     """The plan of a narrow history."""
     draw = Draw(f"narrow {seed}")
-    scene = SCENES[seed % len(SCENES)](draw)
+    scene = scene_of(seed)(draw)
     scheduling: dict[str, Any] = {
         "policy": draw.of(_POLICIES),
         "preemption": "preemption" in scene.has,
@@ -196,16 +202,60 @@ def _pods_that_are_made_again(draw: Draw) -> _Scene:
     return scene
 
 
-SCENES: Final[Sequence[Callable[[Draw], _Scene]]] = (
-    _crowds_and_a_quota,
-    _gangs_and_a_quota,
-    _gangs_that_are_half_written,
-    _victims_that_are_not_needed,
-    _pods_that_wait_after_a_start,
-    _changes_that_nobody_tells,
-    _claims_that_are_left,
-    _pods_that_are_made_again,
+def _pods_of_several_nodes_and_a_quota(draw: Draw) -> _Scene:
+    """Pods that take a node each, and so other devices than the others, come at one moment: what they share is a quota.
+
+    Each replica learns seconds late what the other one has allocated.
+    """
+    objects = [*_nodes(3, 3), quota(limited(devices=draw.number(1, 2)))]
+    scene = _Scene(draw, {"quota"}, objects, draw.number(2, 3))
+    for name in ("ant", "bee"):
+        at = scene.time(1, 15)
+        for on in "abc":
+            scene.comes(at + scene.time(0, 0.3), *_crowd(f"{name}-{on}", 1, on=on))
+    scene.happens("many pods end", *(scene.time(8, 25) for _ in range(3)))
+    scene.lasts(LATE_WATCH, 0.0, 20.0)
+    return scene
+
+
+def _gangs_of_several_nodes_and_a_quota(draw: Draw) -> _Scene:
+    """Gangs that take a node each come one after the other, and their quota suffices for one of them.
+
+    It takes seconds until a replica that is asked about one gang sees what another replica keeps for the other gang.
+    """
+    objects = [*_nodes(3, 3), quota(limited(devices=draw.number(2, 3)))]
+    scene = _Scene(draw, {"quota", "gangs"}, objects, draw.number(2, 3), hears=False)
+    at = scene.time(1, 4)
+    for name, on in (("ant", "a"), ("bee", "b"), ("cat", "c")):
+        scene.comes(at, *_crowd(name, 2, gang=True, on=on))
+        at += scene.time(0.1, 2.0)
+    scene.happens("many pods end", scene.time(18, 25))
+    scene.lasts(ADMISSION, 0.0, 30.0)
+    return scene
+
+
+def _devices_come_before_victims_go(draw: Draw) -> _Scene:
+    """A driver adds devices while it takes seconds to nominate a pod, and then to wake it."""
+    objects = [*_nodes(2, 2), *_running("ab", 2)]
+    scene = _Scene(draw, {"preemption"}, objects, draw.number(1, 2), hears=False)
+    at = scene.time(1, 3)
+    scene.comes(at, *_crowd("ant", 1, priority=1000))
+    scene.happens("a driver adds devices", at + scene.time(0.8, 2.5))
+    scene.lasts(ADMISSION, 0.0, 25.0)
+    return scene
+
+
+SCENES: Final[Sequence[Sequence[Callable[[Draw], _Scene]]]] = (
+    (_crowds_and_a_quota, _pods_of_several_nodes_and_a_quota),
+    (_gangs_and_a_quota, _gangs_of_several_nodes_and_a_quota),
+    (_gangs_that_are_half_written,),
+    (_victims_that_are_not_needed, _devices_come_before_victims_go),
+    (_pods_that_wait_after_a_start,),
+    (_changes_that_nobody_tells,),
+    (_claims_that_are_left,),
+    (_pods_that_are_made_again,),
 )
+"""Those of one line are about the same thing."""
 
 
 # --- objects --------------------------------------------------------------------------------------------------------
@@ -233,16 +283,18 @@ def _running(nodes: str, devices: int) -> Iterator[Object]:
             yield claim(f"{name}-c", allocated=[f"{on}/gpu-{number}"], at=on, users=[name])
 
 
-def _crowd(name: str, size: int, *, gang: bool = False, priority: int = 0) -> Iterator[Object]:
-    """Pods with a device each."""
+def _crowd(name: str, size: int, *, gang: bool = False, priority: int = 0, on: str = "") -> Iterator[Object]:
+    """Pods with a device each; they take one node alone, if it is named."""
     said = {f"{_WORDS}/group": name, f"{_WORDS}/group-size": str(size)} if gang else {}
     for number in range(size):
-        yield _waiting(f"{name}{number}", f"{name}{number}-c", priority=priority, said=said)
+        yield _waiting(f"{name}{number}", f"{name}{number}-c", priority=priority, said=said, selects=on)
         yield claim(f"{name}{number}-c")
 
 
-def _waiting(name: str, *claims: str, said: dict[str, str] | None = None, **more: Any) -> Object:
+def _waiting(name: str, *claims: str, said: dict[str, str] | None = None, selects: str = "", **more: Any) -> Object:
     made = pod(name, *claims, **more)
+    if selects:
+        made["spec"]["nodeSelector"] = {"kubernetes.io/hostname": selects}
     made["spec"]["schedulerName"] = "dra-scheduler"
     made["metadata"]["annotations"] = said or {}
     return made
