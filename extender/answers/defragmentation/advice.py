@@ -56,9 +56,20 @@ class MoveProposal:
         """Pods that get their devices, for each pod that makes room."""
         return len(self.placed) / len(self.moves)
 
+    @property
+    def commands(self) -> Sequence[str]:
+        """What carries it out, by hand: between the last two, the moved pods must have got their nodes."""
+        moved = [f"kubectl delete pod --namespace {each.pod.namespace} {each.pod.name}" for each in self.moves]
+        return [f"kubectl cordon {self.node}", *moved, f"kubectl uncordon {self.node}"]
+
     def as_json(self) -> dict[str, object]:
         """A proposal for programs."""
-        return {"node": self.node, "moves": [move.as_json() for move in self.moves], "placed": list(self.placed)}
+        return {
+            "node": self.node,
+            "moves": [move.as_json() for move in self.moves],
+            "placed": list(self.placed),
+            "commands": list(self.commands),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from extender.answers.defragmentation.advice import Advice, Move, MoveProposal, 
 from extender.answers.defragmentation.mobility import Mobility
 from extender.answers.defragmentation.search import MoveSearch, MoveTrials, held_devices
 from extender.answers.explain.device_survey import Survey
-from extender.answers.explain.explanation import RequestReport
+from extender.answers.explain.explanation import RequestReport, unknown_pod
 from extender.answers.explain.holders import Holders
 from extender.answers.explain.pod_claims import targets_of
 from extender.answers.explain.proposals import returned
@@ -196,6 +196,23 @@ class _Advisor:
         if not search.trials.snapshot.never_preempts(pod):
             found = search.proposal(self.shape, self.solver, evicts=True)
         yield found
+
+
+def why_not(key: ObjectKey, snapshot: Snapshot, schedulers: Collection[str]) -> str:
+    """Why no room can be made for a pod, whatever moves; empty if some can be looked for.
+
+    Args:
+        key: of the pod.
+        snapshot: the cluster.
+        schedulers: names of the schedulers that call the extender; empty: not known.
+    """
+    pod = snapshot.pods.get(key)
+    if pod is None:
+        return unknown_pod(key, snapshot.pods)
+    if not pod.is_pending:
+        return f"pod {key} is not pending: " + (f"its node is {pod.node_name}" if pod.node_name else "it has ended")
+    reason = Attempts(snapshot, schedulers).hindrance(pod)
+    return f"pod {key}: {reason}" if reason else ""
 
 
 def _after_all_departures(snapshot: Snapshot, solver: Solver) -> Snapshot:

@@ -7,10 +7,7 @@ A running service answers one question at a time on each listener, and verbs go 
 any more ends.
 """
 
-import asyncio
-import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +16,7 @@ from typing import Final
 
 import anyio.to_thread
 
+from extender.answers.asking import SECONDS, Asking, patient
 from extender.answers.explain.explanation import PreemptionReport, unknown_pod
 from extender.answers.explain.made_up_nodes import devices_of, made_up_node, picture_of
 from extender.answers.explain.preemption import preemption_of
@@ -38,8 +36,6 @@ from extender.planning.planner import LateError, Planner, Queued, Turns, as_plan
 from extender.planning.pod_group_rules import Attempts
 from extender.planning.queue import waiting_pods
 from extender.planning.templates.catalog import Catalog, Supply
-from extender.tools.fairness.places import Place, Places
-from extender.tools.faults import RefusedError
 
 _GANG: Final = "pods of groups are judged one by one here, not as a group"
 _CONTROLLERS: Final = "controllers of negotiated claims are not asked: their claims wait here"
@@ -222,9 +218,6 @@ def _turn(each: PodAnswer) -> tuple[bool, int, int, str]:
     return not each.is_named, _ORDER[each.difference], -each.priority, each.pod
 
 
-SECONDS: Final = 10.0
-"""Of work for one answer; to wait for other questions does not count."""
-
 MOST_OFFERED: Final = 1000
 """Names of nodes among which the console offers a choice. A node that is not offered can be typed."""
 
@@ -244,7 +237,7 @@ class WhatIf:
     overview: Overview
     catalog: Catalog
     preempts: bool
-    _places: Places = field(default_factory=lambda: Places(1, 1, time.monotonic))
+    _asking: Asking = field(default_factory=lambda: Asking(_TOO_LONG))
 
     async def ask(self, question: Question, caller: str = "") -> WhatIfAnswer:
         """The answer. A caller that is cancelled ends the work.
@@ -254,16 +247,7 @@ class WhatIf:
             CrowdedError: others wait.
             QuestionError: something that the question names does not exist, or cannot be changed.
         """
-        place = await self._places.take(caller)
-        gone = threading.Event()
-        try:
-            work = asyncio.create_task(self._worked(question, gone))
-            work.add_done_callback(partial(_ended, place))
-            return await asyncio.shield(work)
-        except TimeoutError:
-            raise RefusedError(_TOO_LONG) from None
-        finally:
-            gone.set()
+        return await self._asking.answer(caller, partial(self._worked, question))
 
     async def _worked(self, question: Question, gone: threading.Event) -> WhatIfAnswer:
         classes = ONLY_BUILT_IN
@@ -299,23 +283,9 @@ class WhatIf:
         gone: threading.Event,
     ) -> WhatIfAnswer:
         overview = self.overview
-        solver, pause = overview.decider.solver, overview.verb_priority.turn()
-
-        def clock() -> float:
-            """The time. Verbs go first; for a caller who is gone, all time is up."""
-            pause()
-            return math.inf if gone.is_set() else solver.clock()
-
-        own = replace(solver.still(), clock=clock, until=solver.clock() + SECONDS)
+        own = patient(overview.decider.solver, overview.verb_priority.turn(), gone)
         now = overview.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         answering = Answering(
             own, self.catalog, now, overview.schedulers, self.preempts, classes, unread=listed.problems
         )
         return answering.answer(question, listed.beside(snapshot))
-
-
-def _ended(place: Place, work: asyncio.Task[WhatIfAnswer]) -> None:
-    """The place is left with the work: a caller that goes leaves a thread, until it looks at the clock."""
-    place.leave()
-    if not work.cancelled():
-        work.exception()  # the caller may be gone

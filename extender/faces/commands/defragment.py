@@ -11,8 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from extender.answers.defragmentation.advice import Advice, ShapeAdvice
-from extender.answers.defragmentation.defragment import MOVES, SECONDS, SearchBounds, defragment
-from extender.answers.explain.explanation import unknown_pod
+from extender.answers.defragmentation.defragment import MOVES, SECONDS, SearchBounds, defragment, why_not
 from extender.assembly import make_solver
 from extender.cluster.live import connect
 from extender.cluster.snapshot import Snapshot
@@ -36,7 +35,6 @@ from extender.faces.simulation.cluster import Cluster
 from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import RESOURCES
-from extender.planning.pod_group_rules import Attempts
 from extender.tools.logs import log_quietly
 from extender.tools.table import TextTable
 
@@ -113,14 +111,10 @@ def _key(pod: str, snapshot: Snapshot, settings: Settings) -> ObjectKey:
     """The key of a pending pod; ends the command if the pod needs no advice."""
     namespace, _, name = pod.rpartition("/")
     key = ObjectKey(namespace or "default", name)
-    found = snapshot.pods.get(key)
-    if found is None:
-        note("pods that need no devices are not looked at")
-        fail(unknown_pod(key, snapshot.pods))
-    if not found.is_pending:
-        fail(f"pod {key} is not pending: " + (f"its node is {found.node_name}" if found.node_name else "it has ended"))
-    if reason := Attempts(snapshot, settings.scheduling.scheduler_names).hindrance(found):
-        fail(f"pod {key}: {reason}")
+    if problem := why_not(key, snapshot, settings.scheduling.scheduler_names):
+        if key not in snapshot.pods:
+            note("pods that need no devices are not looked at")
+        fail(problem)
     return key
 
 

@@ -25,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator.tools import did_you_mean, nearest
+from extender.answers.defragmentation.asked_moves import AskedMoves
 from extender.answers.whatif.answering import WhatIf
 from extender.assembly import Extender
 from extender.autoscaler.autoscaler import Autoscaler
@@ -32,6 +33,7 @@ from extender.config.settings import Settings
 from extender.faces.http.callers import Callers
 from extender.faces.http.endpoints.autoscaler import SessionViews, add_autoscaler_routes, add_autoscaler_sessions
 from extender.faces.http.endpoints.console import add_console
+from extender.faces.http.endpoints.defragment import add_defragment
 from extender.faces.http.endpoints.explain import add_explain
 from extender.faces.http.endpoints.operations import add_health, add_index
 from extender.faces.http.endpoints.scheduler_verbs import add_scheduler_verbs
@@ -89,6 +91,10 @@ def _what_if(app: Application, parts: EndpointParts) -> None:
     add_what_if(app, WhatIf(parts.extender.overview, catalog, preempts), parts.endpoints.bodies)
 
 
+def _defragment(app: Application, parts: EndpointParts) -> None:
+    add_defragment(app, AskedMoves(parts.extender.overview, parts.settings.scheduling.scheduler_names))
+
+
 def _tables(app: Application, parts: EndpointParts) -> None:
     add_tables(app, parts.extender.overview)
 
@@ -113,6 +119,7 @@ _ENDPOINTS: Final[tuple[tuple[_Add, frozenset[Listener]], ...]] = (
     (_autoscaler_verbs, frozenset({Listener.SERVER, Listener.API})),
     (_explain, frozenset({Listener.SERVER, Listener.API})),
     (_what_if, frozenset({Listener.SERVER, Listener.API})),
+    (_defragment, frozenset({Listener.SERVER, Listener.API})),
     (_tables, frozenset({Listener.SERVER, Listener.API})),
     (_console, frozenset({Listener.SERVER, Listener.API})),
     (_health, frozenset({Listener.SERVER, Listener.OPERATIONS})),

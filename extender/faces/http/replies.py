@@ -4,10 +4,11 @@ One table has the errors that become replies, with the status of each type.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from enum import Enum
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -22,6 +23,8 @@ from extender.framework.wire import WireError
 from extender.tools.fairness.places import CrowdedError
 from extender.tools.faults import RefusedError
 from extender.tools.table import QueryError
+
+_T = TypeVar("_T")
 
 
 class Format(Enum):
@@ -160,3 +163,23 @@ async def reply_to(_request: Request, error: Exception) -> Response:
     if status is None:
         raise error
     return error_reply(status, str(error), _LATER if status is HTTPStatus.TOO_MANY_REQUESTS else None)
+
+
+async def while_connected(request: Request, answering: Coroutine[Any, Any, _T]) -> _T | None:
+    """An answer that takes long; None if the client is gone before, and the work has ended."""
+    work = asyncio.create_task(answering)
+    leaving = asyncio.create_task(_until_disconnected(request))
+    try:
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return await work if work.done() else None
+    finally:
+        for each in (work, leaving):
+            each.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(work, leaving, return_exceptions=True)
+
+
+async def _until_disconnected(request: Request) -> None:
+    """Comes to its end when the client is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

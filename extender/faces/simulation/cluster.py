@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from anyio.from_thread import start_blocking_portal
 
 from allocator.tools import did_you_mean, nearest
+from extender.answers.asking import SECONDS
 from extender.answers.audit import audit_snapshot, rows_of
 from extender.answers.defragmentation.advice import Advice
 from extender.answers.defragmentation.defragment import MOVES, SearchBounds, defragment
@@ -20,7 +21,7 @@ from extender.answers.explain.pod_claims import read_admission
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.tables.devices import DeviceFilter, devices
 from extender.answers.whatif.answer import WhatIfAnswer
-from extender.answers.whatif.answering import SECONDS, Answering
+from extender.answers.whatif.answering import Answering
 from extender.answers.whatif.question import read_question
 from extender.assembly import Extender, Surroundings, make_extender, make_solver, suggestions
 from extender.cluster.objects.pod_groups import PodGroup

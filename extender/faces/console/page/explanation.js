@@ -1,5 +1,5 @@
 // An explanation as a picture: what each request leaves of all devices, nodes by reason, and what would help.
-import { copyButton, deviceLink, joined, namedLink, note } from "./parts.js";
+import { commandLines, copyButton, deviceLink, joined, namedLink, note } from "./parts.js";
 import { link } from "./route.js";
 import { html, number, plural } from "./text.js";
 
@@ -34,7 +34,7 @@ const proposal = ({ changes, node, devices, patches, commands }) => html`<div cl
   ${changes.map((each) => html`<h3 class="sentence">${each.text}</h3>
     <div class="how"><code>${each.how}</code>${copyButton(each.how)}</div>
     ${each.immutable ? html`<p class="quiet sentence">${each.immutable}.</p>` : ""}`)}
-  ${patches.length && commands.length ? html`<details><summary>Commands</summary><div class="how"><code>${commands.join("\n")}</code>${copyButton(commands.join("\n"))}</div></details>` : ""}
+  ${patches.length && commands.length ? html`<details><summary>Commands</summary>${commandLines(commands)}</details>` : ""}
   <p>Then it fits on <a href=${link("fleet", [], { node })}>${node}</a>${devices.length ? html` with ${joined(devices.map((each) => deviceLink(each)))}` : ""}.</p>
 </div>`;
 

@@ -2,6 +2,7 @@
 import { render } from "./lit-html.js";
 import { AutoscalerView } from "./autoscaler.js";
 import { DecisionsView } from "./decisions.js";
+import { DefragmentView } from "./defragment.js";
 import { ClaimView, DeviceView, PodView } from "./details.js";
 import { Devices } from "./devices.js";
 import { FleetView } from "./fleet.js";
@@ -28,6 +29,7 @@ const TABS = [
   ["preemptions", "Preemptions", PreemptionsView],
   ["decisions", "Decisions", DecisionsView],
   ["what-if", "What if", WhatIfView],
+  ["defragment", "Defragment", DefragmentView],
   ["autoscaler", "Autoscaler", AutoscalerView],
 ];
 const OBJECTS = [["pod", 2, PodView], ["claim", 2, ClaimView], ["device", 3, DeviceView], ["node", 1, NodeView]];

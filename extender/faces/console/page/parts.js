@@ -38,6 +38,10 @@ export const unread = (error, what) =>
 
 export const field = (label, input) => html`<label class="field"><span>${label}</span>${input}</label>`;
 
+// Commands, each on a line of its own, with a button that copies all of them.
+export const commandLines = (commands) =>
+  html`<div class="how"><code>${commands.map((each, index) => html`${index ? html`<br>` : ""}${each}`)}</code>${copyButton(commands.join("\n"))}</div>`;
+
 // A button that copies a text. The clipboard needs a secure page; without one the text is selected instead.
 export function copyButton(text) {
   const copy = async ({ currentTarget: button }) => {

@@ -1,10 +1,8 @@
 """Questions "what if" on HTTP: in a body for programs, in the address for the console. Nothing is written."""
 
-import asyncio
-from collections.abc import Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import orjson
 import yaml
@@ -21,7 +19,7 @@ from extender.answers.whatif.edits import EDITS
 from extender.answers.whatif.question import Question, read_question
 from extender.faces.http.callers import caller_of
 from extender.faces.http.limits.bodies import FREE_BYTES, Bodies, Body, from_yaml, is_yaml
-from extender.faces.http.replies import Format, error_reply, format_for
+from extender.faces.http.replies import Format, error_reply, format_for, while_connected
 from extender.framework import wire
 from extender.framework.wire import root_of
 from extender.kube.api import ObjectKey
@@ -115,7 +113,7 @@ async def _answered(request: Request, what_if: WhatIf, bodies: Bodies, body: byt
     form = format_for(request)
     caller = caller_of(request.scope)
     question = await bodies.decoded(caller, _question, body, request.headers.get("content-type", ""))
-    answer = await _while_connected(request, what_if.ask(question, caller))
+    answer = await while_connected(request, what_if.ask(question, caller))
     if answer is None:
         return Response()
     written = await run_sync(_as_json if form is Format.JSON else str, answer)
@@ -132,26 +130,6 @@ def _decoded(body: bytes, content_type: str) -> Mapping[str, JSON]:
     if not body or body.isspace():
         return {}
     return root_of(from_yaml(body, content_type) if is_yaml(body, content_type) else body)
-
-
-async def _while_connected(request: Request, asking: Coroutine[Any, Any, WhatIfAnswer]) -> WhatIfAnswer | None:
-    """The answer; None if the client is gone before, and the work has ended."""
-    work = asyncio.create_task(asking)
-    leaving = asyncio.create_task(_until_disconnected(request))
-    try:
-        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return await work if work.done() else None
-    finally:
-        for each in (work, leaving):
-            each.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(work, leaving, return_exceptions=True)
-
-
-async def _until_disconnected(request: Request) -> None:
-    """Comes to its end when the client is gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _as_json(answer: WhatIfAnswer) -> bytes:

@@ -12,7 +12,8 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from extender.answers.whatif.answering import SECONDS, WhatIf
+from extender.answers.asking import SECONDS
+from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.question import Question, QuestionError, read_question
 from extender.faces.http.app import Listener
 from extender.faces.http.endpoints.what_if import LONGEST_QUESTION, add_what_if
