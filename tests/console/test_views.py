@@ -26,6 +26,7 @@ VIEWS = {
     "gangs, of which there are none": "#/gangs",
     "preemptions, of which there are none": "#/preemptions",
     "decisions": "#/decisions",
+    "moves, of which there are none": "#/defragment",
     "a pod that waits": "#/pod/demo/five-quarters",
     "a pod that is bound": "#/pod/demo/inference",
     "a device": "#/device/gpu.example.com/gpu-east-2/gpu-0",
