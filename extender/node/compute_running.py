@@ -123,6 +123,8 @@ def topology_policy(kubelet: Path) -> str:
     path = kubelet / CONFIGURATION
     try:
         found = (single_mapping(path.read_text()) or {}).get("topologyManagerPolicy", "")
+    except FileNotFoundError:
+        return ""
     except (OSError, ValueError) as error:
         logger.info("topology manager's policy not known", problem=f"{path}: {error}")
         return ""

@@ -57,6 +57,7 @@ GETS: Final = (
     "/console/sessions",
     "/console/what-if",
     "/what-if",
+    "/defragment",
     "/console/files/style.css",
 )
 _MEGABYTE: Final = 1_000_000

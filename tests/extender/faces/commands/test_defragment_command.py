@@ -49,12 +49,13 @@ def test_wide_has_a_line_for_each_pod_that_moves(manifests: Path) -> None:
 def test_json_has_everything(manifests: Path) -> None:
     result = RUNNER.invoke(app, ["defragment", str(manifests), "-o", "json", "--pod", "ns/p"])
     move = {"pod": "ns/x", "priority": 5, "controller": "ReplicaSet web", "from": "a", "to": "b"}
+    commands = ["kubectl cordon a", "kubectl delete pod --namespace ns x", "kubectl uncordon a"]
     assert orjson.loads(result.stdout) == {
         "shapes": [
             {
                 "pods": ["ns/p"],
                 "asks": ["gpu: 2 gpu"],
-                "proposal": {"node": "a", "moves": [move], "placed": ["ns/p"]},
+                "proposal": {"node": "a", "moves": [move], "placed": ["ns/p"], "commands": commands},
                 "reason": None,
             }
         ],
