@@ -26,8 +26,8 @@ from extender.tools.fairness.turns import Turns
 KEPT: Final = 4096
 """Pods whose condition is to be written, and pods that have one; each in shares by namespace."""
 
-PAUSE_SECONDS: Final = 0.5
-"""The least time between two writes that make a scheduler try a pod."""
+PAUSE_SECONDS: Final = 2.0
+"""The least time between two writes that make a scheduler try a pod. A try in vain costs it about 0.1 s."""
 
 DELAY_SECONDS: Final = 60.0
 """The time from a pod's Event to its condition, so also the least time between two of its conditions. A pod that finds
