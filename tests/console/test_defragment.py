@@ -50,7 +50,7 @@ def test_the_view_is_accessible(console: Open, fragmented: Served, width: int, s
 
 def test_a_proposal_has_its_moves_and_the_commands_to_copy(console: Open, fragmented: Served) -> None:
     page = console(fragmented, "#/defragment")
-    expect(page.one(".verdict")).to_have_text("Moves would give 1 pod their devices.")
+    expect(page.one(".verdict")).to_have_text("Moves would give 1 pod its devices.")
     card = page.one(".card.proposal")
     expect(card.locator("h3")).to_contain_text("demo/training gpus: 3 gpu.example.com")
     expect(card.locator("li")).to_have_text(

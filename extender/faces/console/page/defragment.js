@@ -104,7 +104,7 @@ function answer({ shapes, protected: spared, fitting, notModeled }, pod) {
 
 function verdict(helped, shapes, fitting, pod) {
   const placed = helped.reduce((sum, { proposal }) => sum + proposal.placed.length, 0);
-  if (placed) return `Moves would give ${plural(placed, "pod")} their devices.`;
+  if (placed) return `Moves would give ${placed === 1 ? "1 pod its" : `${number(placed)} pods their`} devices.`;
   if (shapes.length) return "No moves make room.";
   return fitting.length ? `${pod ? "The pod fits" : "All pending pods fit"} without any move.` : "No pod with devices is pending.";
 }
