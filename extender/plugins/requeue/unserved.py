@@ -236,13 +236,12 @@ def text_of(pod: Pod, line: str, remedy: str = "") -> str:
 
 def tasks(handle: Handle, find_cause: FindCause, told: ToldPods) -> Sequence[BackgroundTask]:
     """The background tasks for unserved pods: their Events, and their conditions."""
+    if not (handle.has_schedulers and handle.settings.scheduling.pod_condition):
+        return [Unserved(handle.state, handle.tell, handle.now, handle.clock, handle.faults, find_cause, told)]
     conditions = PodConditions(handle.state, handle.api, handle.now, handle.clock)
-    has_conditions = handle.has_schedulers and handle.settings.scheduling.pod_condition
 
     def record(pod: Pod, note: Note) -> None:
         handle.tell(pod, note)
-        if has_conditions:
-            conditions.want(pod, note.text)
+        conditions.want(pod, note.text)
 
-    unserved = Unserved(handle.state, record, handle.now, handle.clock, handle.faults, find_cause, told)
-    return [unserved, conditions] if has_conditions else [unserved]
+    return [Unserved(handle.state, record, handle.now, handle.clock, handle.faults, find_cause, told), conditions]
