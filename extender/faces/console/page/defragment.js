@@ -1,78 +1,37 @@
 // Which few pods to move, so that pending pods get devices. The service tries moves out on a copy; nothing is written.
+import { AnswerView } from "./answer-view.js";
 import { commandLines, field, joined, namedLink, nodeLink, note } from "./parts.js";
 import { refine } from "./route.js";
-import { get, query } from "./service.js";
-import { clock, html, number, plural } from "./text.js";
+import { query } from "./service.js";
+import { html, number, plural } from "./text.js";
 
 const MOST_MOVES = 16;
 const MOVES = 3; // unless the address says another number
 const SHOWN = 50; // names that are shown of those who can't move
 
-export class DefragmentView {
+export class DefragmentView extends AnswerView {
   title = "Defragment";
+  working = "Trying moves …";
+  again = "Try again";
   #asked = null;
-  #answer = null;
-  #error = null;
-  #asking = null;
-  #isOld = false;
-
-  constructor({ redraw }) {
-    this.redraw = redraw;
-  }
 
   open(route) {
     this.route = route;
     const { pod = "", moves = "" } = route.filters;
-    const asked = query({ pod, moves });
+    const asked = `defragment?${query({ pod, moves })}`;
     if (asked === this.#asked) return;
     this.#asked = asked;
-    this.#ask();
+    this.ask(asked);
   }
 
-  // An answer that nobody waits for any more costs the service its work.
-  close() {
-    this.#asking?.abort();
-  }
-
-  reread() {
-    this.#ask();
-  }
-
-  // Moves are not looked for again by themselves: it may take seconds.
-  changed({ pods = [], pools = [] }) {
-    if (this.#isOld || !(pods.length || pools.length)) return false;
-    return (this.#isOld = true);
-  }
-
-  async #ask() {
-    this.#asking?.abort();
-    const asking = (this.#asking = new AbortController());
-    this.#isOld = false;
-    this.redraw();
-    try {
-      const found = await get(`defragment?${this.#asked}`, asking.signal);
-      [this.#answer, this.#error] = [{ ...found, time: clock(Date.now()) }, null];
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      [this.#answer, this.#error] = [null, error];
-    }
-    if (asking === this.#asking) this.#asking = null;
-    this.redraw();
+  answered(found) {
+    return answer(found, this.route.filters.pod);
   }
 
   template() {
     return html`<section class="defragment" aria-label="Defragment">
       <header class="totals"><h1>Defragment</h1><p class="quiet">Nothing is written: each proposal was tried out on a copy of the cluster, without the other proposals.</p></header>
-      ${this.#form()}
-      <div aria-live="polite" aria-busy=${this.#asking ? "true" : "false"}>
-        ${this.#error ? html`<div class="note problem" role="alert"><strong>There is no answer.</strong> ${this.#error.message}</div>` : ""}
-        ${this.#asking ? html`<p class="quiet" role="status">Trying moves …</p>` : ""}
-        ${this.#answer
-          ? html`<p class="quiet asked">${this.#isOld ? "The cluster has changed since" : "As of"} ${this.#answer.time}.
-              <button type="button" class="again" @click=${() => this.#ask()}>Try again</button></p>
-            ${answer(this.#answer, this.route.filters.pod)}`
-          : ""}
-      </div>
+      ${this.#form()} ${this.outcome()}
     </section>`;
   }
 
