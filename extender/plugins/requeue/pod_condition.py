@@ -7,7 +7,7 @@ turns of the namespaces, and at most one pod does in `PAUSE_SECONDS`.
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import WAITS, Pod
 from extender.cluster.writes.pods import condition_patch, patch_status
 from extender.framework.task import BackgroundTask
-from extender.kube.api import Api, OutcomeUnknownError, RawObject, WriteRefusedError
+from extender.kube.api import Api, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError
 from extender.tools.fairness.fair_memory import FairMemory
 from extender.tools.fairness.turns import Turns
 
@@ -67,6 +67,8 @@ class PodConditions(BackgroundTask):
         self._turns = Turns(clock)
         self._rests_until = -math.inf
         self._has_looked = False
+        self._ended_in: Mapping[ObjectKey, Pod] | None = None
+        """The pods, when all conditions of those with a node were ended."""
 
     def want(self, pod: Pod, text: Printable) -> None:
         """Let the condition of a pod have this text, if the pod still waits for these reasons then."""
@@ -102,6 +104,9 @@ class PodConditions(BackgroundTask):
 
     async def _end(self) -> None:
         """Say of pods that have a node that they wait no more."""
+        pods = self._state.snapshot.pods
+        if pods is self._ended_in:
+            return
         ended = list[Pod]()
         for uid in tuple(self._written):
             pod = self._state.snapshot.pod(uid)
@@ -109,6 +114,8 @@ class PodConditions(BackgroundTask):
                 self._written.pop(uid)
             elif pod.node_name:
                 ended.append(pod)
+        if len(ended) <= _MOST_ENDED:
+            self._ended_in = pods
         for pod in ended[:_MOST_ENDED]:
             self._written.pop(pod.uid)
             await self._write(pod, "True", "DevicesAllocated", printable(f"the pod has node {pod.node_name}"))
