@@ -11,6 +11,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -21,26 +22,52 @@ SECONDS: Final = 6.0
 """That a call waits at most; kube-scheduler waits 5 s."""
 
 
-async def _exchange(port: int, request: bytes) -> bytes:
-    """One request on a connection of its own, and all of its answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
-        return head + await reader.readexactly(int(length))
-    finally:
-        writer.close()
+@dataclass(slots=True)
+class _Connections:
+    """Connections to one server. As in kube-scheduler's client, one that is free is used again."""
 
+    port: int
+    _free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = field(default_factory=list)
 
-async def _timed(port: int, request: bytes) -> tuple[float, bytes]:
-    began = time.monotonic()
-    try:
-        async with asyncio.timeout(SECONDS):
-            answer = await _exchange(port, request)
-    except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
-        answer = f"{type(error).__name__}: {error}".encode()
-    return time.monotonic() - began, answer
+    async def exchange(self, request: bytes) -> bytes:
+        """One request, and all of its answer.
+
+        Raises:
+            OSError, asyncio.IncompleteReadError: the server has ended the connection.
+        """
+        reader, writer = self._kept() or await asyncio.open_connection("127.0.0.1", self.port)
+        is_free = False
+        try:
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+            answer = head + await reader.readexactly(int(length))
+            is_free = b"connection: close" not in head.lower()
+        finally:
+            if is_free:
+                self._free.append((reader, writer))
+            else:
+                writer.close()
+        return answer
+
+    def _kept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """A free connection, if there is one that the server has not ended."""
+        while self._free:
+            reader, writer = self._free.pop()
+            if not (reader.at_eof() or writer.is_closing()):
+                return reader, writer
+            writer.close()
+        return None
+
+    async def timed(self, request: bytes) -> tuple[float, bytes]:
+        """Seconds until the answer was here, and the answer or why there is none."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(SECONDS):
+                answer = await self.exchange(request)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
+            answer = f"{type(error).__name__}: {error}".encode()
+        return time.monotonic() - began, answer
 
 
 def _fault(request: bytes, answer: bytes) -> str:
@@ -63,16 +90,16 @@ def _worked(pid: int) -> float:
         return 0.0
 
 
-async def _service(port: int, pid: int, request: bytes) -> tuple[float, bytes, float]:
+async def _ask(service: _Connections, pid: int, request: bytes) -> tuple[float, bytes, float]:
     before = _worked(pid)
-    seconds, answer = await _timed(port, request)
+    seconds, answer = await service.timed(request)
     return seconds, answer, max(0.0, _worked(pid) - before)
 
 
-async def _call(port: int, peer: int, pid: int, request: bytes) -> None:
+async def _call(service: _Connections, peer: _Connections, pid: int, request: bytes) -> None:
     began = time.monotonic()
     (seconds, answer, worked), (machine, _) = await asyncio.gather(
-        _service(port, pid, request), _timed(peer, b"GET / HTTP/1.1\r\n\r\n")
+        _ask(service, pid, request), peer.timed(b"GET / HTTP/1.1\r\n\r\n")
     )
     fault = _fault(request, answer)
     told = {"at": began, "seconds": seconds, "machine": machine, "worked": worked, "fault": fault}
@@ -83,10 +110,11 @@ async def _call(port: int, peer: int, pid: int, request: bytes) -> None:
 async def _run(port: int, peer: int, pid: int, requests: Sequence[bytes], rate: float) -> None:
     clock = asyncio.get_running_loop().time
     began = clock()
+    service, idle = _Connections(port), _Connections(peer)
     number = 0
     async with asyncio.TaskGroup() as calls:
         while True:
-            calls.create_task(_call(port, peer, pid, requests[number % len(requests)]))
+            calls.create_task(_call(service, idle, pid, requests[number % len(requests)]))
             number += 1
             await asyncio.sleep(began + number / rate - clock())
 

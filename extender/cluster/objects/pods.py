@@ -359,7 +359,7 @@ def read_controller(metadata: Fields) -> Owner | None:
 _FEW_LABELS: Final = 32
 """A label has at most 380 characters."""
 
-_LABELS: Final = 16 * 1024
+_LABELS: Final = 4 * 1024
 """Characters of all labels of a pod that are kept."""
 
 POLICY: Final = "dra-extender.dev/policy"

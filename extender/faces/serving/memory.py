@@ -178,7 +178,7 @@ _OPTIONS: Final = {-1: _SPARE_BYTES, -3: _MAPPED_BYTES, -8: _HEAPS}
 _LOOK_SECONDS: Final = 1.0
 """Between two looks for free memory: a burst is given back in parts, because the heap is locked meanwhile."""
 
-_WORTH_BYTES: Final = 32 * 1024 * 1024
+_WORTH_BYTES: Final = 8 * 1024 * 1024
 """Memory that has become free since the last time, from which on it is given back."""
 
 

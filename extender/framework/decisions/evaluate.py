@@ -86,6 +86,10 @@ class KnownVerdicts:
 _SPARE_DEVICES: Final = 50_000
 """Devices in node views that came, beside those that there are, after which a signature looks at all its node views."""
 
+_LARGE_VIEW: Final = 4096
+"""After a node view of more devices came, a signature looks at all its node views at once. What it remembers of 20,480
+devices takes 0.4 MB, and a driver may change one of them all the time."""
+
 
 @dataclass(slots=True, eq=False)
 class SignatureCache:
@@ -99,6 +103,7 @@ class SignatureCache:
         known: the verdicts.
         devices: in the node views that came since `trim` has looked at them all.
         room: devices of node views that may come until then.
+        is_full: more devices came, or a node view with very many devices.
     """
 
     reads: AttributeReads
@@ -109,6 +114,7 @@ class SignatureCache:
     known: KnownVerdicts = field(default_factory=lambda: KnownVerdicts(()))
     devices: int = 0
     room: int = _SPARE_DEVICES
+    is_full: bool = False
 
     def under(self, roaming: tuple[PoolUsage, ...]) -> KnownVerdicts:
         """The verdicts while this much of the roaming pools is in use."""
@@ -129,7 +135,9 @@ class SignatureCache:
         known = self.fingerprints
         new = [each for each in node_views if each is not None and each not in known]
         known.update(zip(new, fingerprints_of(new, self.reads, numbers), strict=True))
-        self.devices += sum([each.devices for each in new])
+        came = [each.devices for each in new]
+        self.devices += sum(came)
+        self.is_full = self.is_full or self.devices > self.room or max(came, default=0) > _LARGE_VIEW
         return known
 
     def answer(self, node_view: NodeView, fingerprint: Hashable) -> Merit | NotFound | None:
@@ -184,14 +192,14 @@ class SignatureCache:
     def trim(self, node_index: NodeIndex) -> None:
         """Forget everything if most of it is about node views that no node has any more.
 
-        Where few nodes have many devices, forget what is about node views that these nodes do not have any more: a node
-        with 20,480 devices, some of which change all the time, has a new view of half a megabyte after each change.
+        Where nodes have many devices, forget what is about node views that no node has any more: a node with 20,480
+        devices, some of which change all the time, has a new view of half a megabyte after each change.
         """
         nodes = len(node_index.snapshot.nodes)
         if max(len(self.fingerprints), len(self.known.by_node_view), len(self.known.by_key)) > 4 * nodes + 1000:
             self.fingerprints, self.singles, self.runs, self.known = {}, {}, {}, KnownVerdicts(self.known.roaming)
-            self.devices = 0
-        elif self.devices > self.room:
+            self.devices, self.is_full = 0, False
+        elif self.is_full:
             self._forget_past(set(node_index.present_views()))
 
     def _forget_past(self, present: AbstractSet[NodeView]) -> None:
@@ -204,6 +212,7 @@ class SignatureCache:
         by_node_view = {view: found for view, found in [*known.by_node_view.items()] if view is None or view in present}
         self.known = replace(known, by_node_view=by_node_view, by_key={})
         self.devices, self.room = 0, _SPARE_DEVICES + sum(view.devices for view in self.fingerprints)
+        self.is_full = False
 
 
 MOST_NEW_NODES: Final = 32

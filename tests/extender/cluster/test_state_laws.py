@@ -439,7 +439,7 @@ def test_of_a_template_the_spec_of_its_claims_is_kept() -> None:
 def test_of_very_many_labels_of_a_pod_some_are_kept() -> None:
     labels = {f"example.com/{number}": "z" * 63 for number in range(3_000)}
     kept = parse_pod(pod("p", "gpu") | {"metadata": {**pod("p", "gpu")["metadata"], "labels": labels}}).labels
-    assert 100 < len(kept) < 300
+    assert 32 < len(kept) < 100
     assert kept.items() <= labels.items()
 
 
