@@ -1,6 +1,7 @@
 """`kubectl dra` on a real control plane: its API server forwards the ports, authorizes users, and has the objects."""
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,14 +16,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from extender.cluster.objects.pods import WAITS
 from extender.faces.commands.answer_source import Place, open_source
 from extender.faces.commands.main import kubectl_app
 from extender.faces.commands.top import look
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES, Resource
+from extender.plugins.requeue.pod_condition import DELAY_SECONDS
 from tests.kit.controlplane.access import ADMIN, ROLE_BINDINGS, Access
 from tests.kit.controlplane.access import ROLES as ROLES_OF_NAMESPACE
+from tests.kit.controlplane.binaries import BinariesError, find_kubectl
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.driver import Driver
@@ -147,6 +151,24 @@ async def user(client: Client, namespace: str, rules: Sequence[RawObject]) -> As
     yield str((await client.create(tokens, wanted))["status"]["token"])
     await client.delete(BINDINGS, key_of(binding))
     await client.delete(ROLES, key_of(role))
+
+
+@asynccontextmanager
+async def tenant(kubectl: Site, namespace: str) -> AsyncIterator[Path]:
+    """Somebody who may read pods, claims and Events of one namespace, as with the role `view`; a kubeconfig."""
+    reads = {"verbs": ["get", "list", "watch"]}
+    rules = [
+        {"apiGroups": [""], "resources": ["pods", "events"], **reads},
+        {"apiGroups": [CLAIMS.group], "resources": ["resourceclaims", "resourceclaimtemplates"], **reads},
+    ]
+    async with user(kubectl.client, namespace, []) as token:
+        subject = {"kind": "ServiceAccount", "namespace": namespace, "name": "user"}
+        metadata = {"name": "tenant", "namespace": namespace}
+        await kubectl.client.create(ROLES_OF_NAMESPACE, {"metadata": metadata, "rules": rules})
+        reference = {"apiGroup": RBAC, "kind": "Role", "name": "tenant"}
+        binding = {"metadata": metadata, "roleRef": reference, "subjects": [subject]}
+        await kubectl.client.create(ROLE_BINDINGS, binding)
+        yield kubectl.kubeconfig(token)
 
 
 async def test_the_leader_tells_who_waits_for_what_and_why(kubectl: Site, waiting: str, gpu: Driver) -> None:
@@ -386,19 +408,7 @@ async def test_a_user_who_may_forward_ports_needs_no_right_to_read_objects(kubec
 
 async def test_a_tenant_with_rights_in_the_namespace_alone_learns_the_cause(kubectl: Site, waiting: str) -> None:
     """By what the role `view` allows, as `kubectl describe` does; and what was not seen is named."""
-    reads = {"verbs": ["get", "list", "watch"]}
-    rules = [
-        {"apiGroups": [""], "resources": ["pods", "events"], **reads},
-        {"apiGroups": [CLAIMS.group], "resources": ["resourceclaims", "resourceclaimtemplates"], **reads},
-    ]
-    async with user(kubectl.client, waiting, []) as token:
-        subject = {"kind": "ServiceAccount", "namespace": waiting, "name": "user"}
-        metadata = {"name": "tenant", "namespace": waiting}
-        await kubectl.client.create(ROLES_OF_NAMESPACE, {"metadata": metadata, "rules": rules})
-        reference = {"apiGroup": RBAC, "kind": "Role", "name": "tenant"}
-        binding = {"metadata": metadata, "roleRef": reference, "subjects": [subject]}
-        await kubectl.client.create(ROLE_BINDINGS, binding)
-        kubeconfig = kubectl.kubeconfig(token)
+    async with tenant(kubectl, waiting) as kubeconfig:
 
         async def explained() -> Printed:
             return await kubectl.call("explain", "two", "-n", waiting, kubeconfig=kubeconfig)
@@ -425,6 +435,30 @@ async def test_a_tenant_with_rights_in_the_namespace_alone_learns_the_cause(kube
     assert "is allocated: " in of_claim.output
     assert (missing.code, f"pod {waiting}/tow does not exist" in missing.messages) == (2, True)
     assert (elsewhere.code, "pods" in elsewhere.messages) == (2, True)
+
+
+async def test_kubectl_describe_shows_a_tenant_the_event_and_the_condition(kubectl: Site, waiting: str) -> None:
+    """kubectl's own command, with rights in one namespace alone; the Event names the command that says more."""
+    try:
+        program = find_kubectl(os.environ)
+    except BinariesError as error:
+        pytest.skip(str(error))
+    async with tenant(kubectl, waiting) as kubeconfig:
+
+        async def described() -> str:
+            command = (str(program), "--kubeconfig", str(kubeconfig), "-n", waiting, "describe", "pod", "two")
+            process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+            return (await process.communicate())[0].decode()
+
+        found = await wait_for_answer(
+            described, lambda text: WAITS in text, "the condition of the pod", within=DELAY_SECONDS + WAIT_SECONDS
+        )
+    lines = [line.split(maxsplit=4) for line in found.splitlines()]
+    assert [WAITS, "False"] in lines
+    (event,) = [line for line in lines if line[1:2] == ["DevicesUnavailable"]]
+    assert event[4].startswith("no node has 2 free devices")
+    assert "What would help: " in event[4]
+    assert event[4].endswith(f"(kubectl dra explain two -n {waiting} says more)")
 
 
 async def test_the_program_runs_as_kubectl_runs_it(kubectl: Site, waiting: str) -> None:

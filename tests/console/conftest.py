@@ -1,4 +1,4 @@
-"""One browser and three services for all tests."""
+"""One browser and four services for all tests."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.console.browser import Console, launch, opened
 from tests.console.hostile import hostile_manifest
+from tests.console.large_site import large_site
 from tests.console.service import Served, over_manifests, over_many_nodes
 from tests.kit.places import ROOT
 
@@ -46,6 +47,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """5,000 nodes with 40,000 devices, half of them allocated."""
     with over_many_nodes(tmp_path_factory.mktemp("many")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """2,000 nodes with two models, held in three namespaces, and devices that are broken."""
+    folder = tmp_path_factory.mktemp("site")
+    with over_manifests(folder, large_site(folder)) as served:
         yield served
 
 

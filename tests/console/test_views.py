@@ -339,7 +339,7 @@ def test_a_view_of_a_table_has_a_line_for_each_row(
 ) -> None:
     page, rows = console(example, route), example.table(table)
     assert rows
-    assert page.texts("tbody td:first-child") == [first(each) for each in rows]
+    assert page.texts("table:last-of-type tbody td:first-child") == [first(each) for each in rows]
     assert answer(page).split()[0] == str(len(rows))
 
 
@@ -443,11 +443,26 @@ def test_an_object_that_does_not_exist_is_named(console: Open, example: Served, 
     page.problems.clear()  # Chromium logs each answer with status 404
 
 
-@pytest.mark.parametrize("route", ["#/nothing", "#/pod/demo", "#/%", "#//", "#/fleet/x", "#/__proto__"])
-def test_a_route_that_does_not_exist_leads_to_the_fleet(console: Open, example: Served, route: str) -> None:
+@pytest.mark.parametrize(
+    ("route", "told"),
+    [
+        ("#/nothing", ""),
+        ("#/pod/demo", "The address of a pod is #/pod/NAMESPACE/NAME."),
+        ("#/%", ""),
+        ("#//", ""),
+        ("#/fleet/x", ""),
+        ("#/__proto__", ""),
+    ],
+)
+def test_a_link_that_leads_nowhere_says_so_and_where_links_lead(
+    console: Open, example: Served, route: str, told: str
+) -> None:
     page = console(example, route)
-    expect(page.one("section.fleet")).to_be_visible()
-    assert page.route() == "#/fleet"
+    expect(page.one("h1")).to_have_text(f"There is no page {route}")
+    expect(page.one("section")).to_contain_text(told)
+    assert page.violations() == []
+    page.one("section a", has_text="Waiting").click()
+    expect(page.one("section.waiting")).to_be_visible()
 
 
 def test_decisions_are_those_of_the_table_and_lead_to_their_pods(console: Open, example: Served) -> None:

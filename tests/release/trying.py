@@ -20,7 +20,7 @@ from tests.release.building import run
 
 NEWEST: Final = RELEASES[max(RELEASES)].version
 
-EXTRAS: Final = ("grpc", "node", "opentelemetry", "top")
+EXTRAS: Final = ("grpc", "node", "opentelemetry", "plot", "top")
 """What pages install from a clone."""
 
 

@@ -1,12 +1,15 @@
 """The fleet: the states of all devices in one document, small enough for a browser to read at once.
 
 A row is a pool on a node, and a digit of the row is a device. Pools whose devices have the same names share a shape.
-Labels of nodes put the rows into groups; nodes with the same labels share a line of the table of groups.
+Labels of nodes put the rows into groups; nodes with the same labels share a line of the table of groups. Models and
+the namespaces of those who hold devices are told, too, so that a browser can sum up by them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
+
+from immutables import Map
 
 from allocator import Device, PoolId, Quantity, Slice
 from allocator.checks import DeviceState
@@ -21,6 +24,9 @@ STATES: Final = tuple(DeviceState)
 GROUP_LABELS: Final = ("node.kubernetes.io/instance-type", "topology.kubernetes.io/zone")
 """Labels by which most clusters tell groups of nodes apart."""
 
+MODEL_ATTRIBUTES: Final = ("model", "productName")
+"""Attributes in which drivers publish the model of a device; the first one that a device has counts."""
+
 _CODE_OF: Final = {state: str(rank) for rank, state in enumerate(STATES)}
 
 
@@ -29,11 +35,13 @@ class PoolShape(NamedTuple):
 
     Attributes:
         partitions: indexes of the devices that are partitions.
+        models: of each device; empty if its driver publishes none.
     """
 
     devices: tuple[str, ...]
     hardware: tuple[int, ...]
     partitions: tuple[int, ...]
+    models: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,7 @@ class FleetRow:
         node: the one node; else how the nodes of the devices are chosen.
         states: a digit for each device, an index into `STATES`.
         left: for each device that is shared, by its index, the least share that is left of any of its capacities.
+        held: each namespace, with the indexes of the devices that its claims hold.
     """
 
     pool: PoolId
@@ -51,8 +60,10 @@ class FleetRow:
     shape: PoolShape
     states: str
     left: Mapping[int, float]
+    held: tuple[tuple[str, tuple[int, ...]], ...]
 
 
+_Holders: TypeAlias = Map[str, None]
 _Judged = tuple[Slice, Device, DeviceState]
 
 
@@ -67,16 +78,16 @@ class Fleet:
     def __init__(self, states: DeviceStates, labels: Sequence[str] = GROUP_LABELS) -> None:
         self._states = states
         self._labels = tuple(dict.fromkeys(labels))
-        self._known: dict[PoolId, tuple[PoolStates, tuple[FleetRow, ...]]] = {}
+        self._known: dict[PoolId, tuple[PoolStates, _Holders | None, tuple[FleetRow, ...]]] = {}
 
     def document(
         self, snapshot: Snapshot, pools: Iterable[PoolId] | None = None, pause: Callable[[], None] = lambda: None
     ) -> dict[str, JSON]:
         """The rows of some pools, or of all; a pool that does not exist has no row. ``pause`` is called for each row.
 
-        ``{"shapes": [{"devices": [NAME], "hardware": [NUMBER], "partitions": [INDEX]}], "labels": [KEY], "groups":
-        [[VALUE]], "rows": [{"driver", "pool", "node", "shape": INDEX, "states": DIGITS, "left": {INDEX: SHARE},
-        "group": INDEX}]}``
+        ``{"shapes": [{"devices": [NAME], "hardware": [NUMBER], "partitions": [INDEX], "models": [MODEL]}], "labels":
+        [KEY], "groups": [[VALUE]], "namespaces": [NAMESPACE], "rows": [{"driver", "pool", "node", "shape": INDEX,
+        "states": DIGITS, "left": {INDEX: SHARE}, "held": {NAMESPACE_INDEX: [INDEX]}, "group": INDEX}]}``
 
         A line of ``groups`` has a value for each of the ``labels``, empty for a label that the nodes do not have. Rows
         of no single node have no group.
@@ -88,38 +99,78 @@ class Fleet:
         states_of = self._states.at(snapshot)
         shapes: dict[PoolShape, int] = {}
         groups: dict[tuple[str, ...], int] = {}
+        namespaces: dict[str, int] = {}
         wanted = sorted(existing) if pools is None else [pool_id for pool_id in pools if pool_id in existing]
         rows: list[JSON] = []
-        for row in (row for pool_id in wanted for row in self._rows(pool_id, states_of)):
+        for row in (row for pool_id in wanted for row in self._rows(pool_id, snapshot, states_of)):
             pause()
             found = _row_as_json(row, shapes.setdefault(row.shape, len(shapes)))
+            if row.held:
+                found["held"] = {str(namespaces.setdefault(each, len(namespaces))): [*at] for each, at in row.held}
             if node := snapshot.node(row.node):
                 group = tuple(node.labels.get(label, "") for label in self._labels)
                 found["group"] = groups.setdefault(group, len(groups))
             rows.append(found)
         tables: list[JSON] = [{name: [*value] for name, value in each._asdict().items()} for each in shapes]
-        return {"shapes": tables, "labels": [*self._labels], "groups": [[*each] for each in groups], "rows": rows}
+        return {
+            "shapes": tables,
+            "labels": [*self._labels],
+            "groups": [[*each] for each in groups],
+            "namespaces": [*namespaces],
+            "rows": rows,
+        }
 
-    def _rows(self, pool_id: PoolId, states_of: Callable[[PoolId], PoolStates]) -> tuple[FleetRow, ...]:
-        states = states_of(pool_id)
+    def _rows(
+        self, pool_id: PoolId, snapshot: Snapshot, states_of: Callable[[PoolId], PoolStates]
+    ) -> tuple[FleetRow, ...]:
+        states, holders = states_of(pool_id), snapshot.holders.get(pool_id)
         known = self._known.get(pool_id)
-        if known is not None and known[0] is states:
-            return known[1]
+        if known is not None and known[0] is states and known[1] is holders:
+            return known[2]
+        namespaces = _namespaces(pool_id, snapshot)
         by_node: dict[str, list[_Judged]] = {}
         for judged in sorted(states, key=row_order):
             by_node.setdefault(node_of(judged[1], judged[0]), []).append(judged)
-        rows = tuple(_row(pool_id, node, found, states) for node, found in sorted(by_node.items()))
-        self._known[pool_id] = (states, rows)
+        rows = tuple(_row(pool_id, node, found, states, namespaces) for node, found in sorted(by_node.items()))
+        self._known[pool_id] = (states, holders, rows)
         return rows
 
 
-def _row(pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates) -> FleetRow:
+def _namespaces(pool_id: PoolId, snapshot: Snapshot) -> Mapping[str, set[str]]:
+    """The namespaces whose claims hold each device of a pool."""
+    found: dict[str, set[str]] = {}
+    for uid in snapshot.holders.get(pool_id, ()):
+        claim = snapshot.claim(uid)
+        namespace = claim.key.namespace if claim is not None else ""
+        results = (each for allocation in snapshot.held_by(uid) for each in allocation.results)
+        for each in results if namespace else ():
+            if each.device.pool_id == pool_id and not each.admin_access:
+                found.setdefault(each.device.device, set()).add(namespace)
+    return found
+
+
+def model_attribute(device: Device) -> tuple[str, str] | None:
+    """Name and value of the attribute that has the model of a device; None if its driver publishes none."""
+    for name in MODEL_ATTRIBUTES:
+        value = device.attributes.get(f"{device.id.driver}/{name}")
+        if isinstance(value, str) and value:
+            return name, value
+    return None
+
+
+def _row(
+    pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates, namespaces: Mapping[str, set[str]]
+) -> FleetRow:
     numbers: dict[object, int] = {}
     hardware = []
     for _, device, _ in found:
         counters = device.consumes_counters
         key = frozenset(each.counter_set for each in counters) if counters else device.id
         hardware.append(numbers.setdefault(key, len(numbers)))
+    held: dict[str, list[int]] = {}
+    for index, (_, device, _) in enumerate(found):
+        for namespace in sorted(namespaces.get(device.id.device, ())):
+            held.setdefault(namespace, []).append(index)
     return FleetRow(
         pool_id,
         node,
@@ -127,6 +178,7 @@ def _row(pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates) -
             tuple(device.id.device for _, device, _ in found),
             tuple(hardware),
             tuple(n for n, each in enumerate(found) if states.kind_of(each[1]) is DeviceKind.PARTITION),
+            tuple((model_attribute(device) or ("", ""))[1] for _, device, _ in found),
         ),
         "".join(_CODE_OF[state] for _, _, state in found),
         {
@@ -134,6 +186,7 @@ def _row(pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates) -
             for index, (_, device, state) in enumerate(found)
             if state is DeviceState.SHARED
         },
+        tuple((namespace, tuple(at)) for namespace, at in held.items()),
     )
 
 

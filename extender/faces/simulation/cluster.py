@@ -1,6 +1,6 @@
 """A cluster in memory as a library: no files are written, nothing is printed, and the caller needs no event loop."""
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime
 from functools import cached_property
@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 
 from anyio.from_thread import start_blocking_portal
 
-from allocator.tools import did_you_mean, nearest
+from allocator.checks import DeviceState
+from allocator.tools import did_you_mean, hint, nearest
 from extender.answers.asking import SECONDS
 from extender.answers.audit import audit_snapshot, rows_of
 from extender.answers.defragmentation.advice import Advice
@@ -388,9 +389,23 @@ class Cluster:
             pool: the name of their pool.
             node: the only node that reaches them.
             state: ``free``, ``allocated`` or another state of the column.
+
+        Raises:
+            LookupError: there is no such state, driver, pool or node; the text names what was probably meant.
         """
+        snapshot = self.snapshot
+        pools = snapshot.inventory.pools
+        known: dict[str, tuple[str, Collection[str]]] = {
+            "state": (state, [each.value for each in DeviceState]),
+            "driver": (driver, {each.driver for each in pools}),
+            "pool": (pool, {each.pool for each in pools}),
+            "node": (node, snapshot.nodes),
+        }
+        for noun, (name, names) in known.items():
+            if name and name not in names:
+                raise LookupError(f"there is no {noun} {name}{hint(name, names)}")
         wanted = DeviceFilter(driver, pool, node, state, free)
-        return Rows.of(devices(self.snapshot, DeviceStates(self.settings.features), wanted, wide=True))
+        return Rows.of(devices(snapshot, DeviceStates(self.settings.features), wanted, wide=True))
 
     def audit(self) -> Rows:
         """Which rules allocated claims and pods on nodes break; no rows if every rule holds."""

@@ -227,8 +227,12 @@ CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"attributes": attributes_tex
 def pools(
     snapshot: Snapshot, features: Features, states: DeviceStates, *, driver: str = "", node: str = ""
 ) -> TableView:
-    """The pools, of one driver, or with devices for one node alone. Partitions of devices are counted by themselves."""
-    columns = ("driver", "pool", "generation", "slices", "node", "devices", "free", "states", "partitions", "problem")
+    """The pools, of one driver, or with devices for one node alone. Partitions of devices are counted by themselves.
+
+    A pool is as old as the oldest slice of its newest generation.
+    """
+    what = ("driver", "pool", "generation", "slices", "created", "node")
+    columns = (*what, "devices", "free", "states", "partitions", "problem")
     local: Collection[PoolId] = snapshot.inventory.local.get(node, ()) if node else ()
 
     def item(pool: Pool, states_of: Callable[[PoolId], PoolStates]) -> Item:
@@ -242,6 +246,7 @@ def pools(
             "pool": pool.id.pool,
             "generation": newest[0].generation,
             "slices": f"{len(newest)}/{newest[0].slice_count}",
+            "created": min((each.created for each in newest if each.created), default=""),
             "node": nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes" if nodes else "",
             "devices": sum(devices.values()),
             "free": found[DeviceKind.PHYSICAL, DeviceState.FREE],

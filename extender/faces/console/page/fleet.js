@@ -1,15 +1,19 @@
-// The fleet: every device, by node or by groups of nodes; filters, and how many devices are in each state.
-import { byDriver, kindsOf, places, readMatches, totals } from "./devices.js";
+// The fleet: every device, by node or in groups; filters, an order, and how many devices are in each state.
+import { byDriver, kindsOf, measureOf, places, readMatches, sorted, totals } from "./devices.js";
+import { emptiness } from "./emptiness.js";
 import { Grid } from "./grid.js";
-import { allFolded, grouped, nameOf, sum } from "./groups.js";
+import { allFolded, grouped, nameOf } from "./groups.js";
 import { again, beside, calm, field, mark, note } from "./parts.js";
 import { Reader } from "./reader.js";
 import { refine } from "./route.js";
 import { get, query } from "./service.js";
 import { html, number, plural } from "./text.js";
+import { Tooltip } from "./tooltip.js";
 
 const UNKNOWN = "…"; // in place of a number that the service has not told yet
 const NO_FILTERS = { driver: "", class: "", attribute: "", node: "", text: "", state: "" };
+const SHAPES = ["group", "fold", "sort", "dense"]; // what else the address may say
+const SORTS = { free: "most free", full: "fullest", broken: "most broken" };
 
 const MOST_DRIVERS = 6;
 
@@ -42,7 +46,8 @@ export class FleetView {
   constructor({ devices, redraw }) {
     this.devices = devices;
     this.redraw = redraw;
-    this.grid = new Grid(devices, (fold) => refine(this.route, { fold }));
+    this.tooltip = new Tooltip(devices);
+    this.grid = new Grid(devices, (fold) => refine(this.route, { fold }), this.tooltip);
     this.type = calm(150, (filters) => refine(this.route, filters));
   }
 
@@ -55,11 +60,12 @@ export class FleetView {
 
   close() {
     this.#reader?.close();
+    this.tooltip.hide();
   }
 
   // Selectors of classes run in the service: it alone knows which devices belong to a class.
   #ask(asked) {
-    this.close();
+    this.#reader?.close();
     [this.#asked, this.#isKnown, this.#reader] = [asked, !asked, null];
     if (!asked) return this.#take(null);
     this.#reader = new Reader({ read: () => get(`console/matches?${asked}`), took: (found) => this.#take(found), redraw: this.redraw });
@@ -83,24 +89,33 @@ export class FleetView {
   }
 
   drawn(root) {
+    this.tooltip.attach(root.querySelector(".tooltip"));
     this.grid.attach(root.querySelector(".lines"));
-    this.grid.show(this.lines);
+    this.grid.show(this.lines, Boolean(this.route.filters.dense));
   }
 
   // The rows that match. While the service has not told which these are, the ones before stay, paler and without numbers.
   #found() {
     const isRefused = this.#reader?.error && !this.#isKnown;
-    return { found: this.devices.select(this.route.filters, isRefused ? new Map() : this.#matches), isKnown: this.#isKnown || isRefused };
+    const { filters } = this.route;
+    const found = this.devices.select(filters, isRefused ? new Map() : this.#matches, this.devices.groupOf(filters.group));
+    return { found, isKnown: this.#isKnown || isRefused, isRefused };
+  }
+
+  // The rows in their order, below lines with totals if there are groups.
+  #lines(found, { group, fold = "", sort }) {
+    const measure = measureOf(sort);
+    const ordered = measure ? sorted(found, measure) : found;
+    return this.devices.groupOf(group) ? grouped(ordered, group, fold, measure) : ordered.filter(({ cells }) => cells.length);
   }
 
   template() {
     const { filters } = this.route;
-    const { found, isKnown } = this.#found();
-    const index = this.devices.labels.indexOf(filters.group);
-    this.lines = index < 0 ? found.filter(({ cells }) => cells.length) : grouped(found, index, filters.fold ?? "");
+    const { found, isKnown, isRefused } = this.#found();
+    this.lines = this.#lines(found, filters);
     const counts = totals(found);
     const parts = totals(found, "parts");
-    const all = sum(counts) + sum(parts);
+    const isEmpty = !isRefused && !found.some(({ cells }) => cells.length);
     const shown = (count) => (isKnown ? number(count ?? 0) : UNKNOWN);
     const named = [filters.class, filters.attribute, filters.driver, filters.node].find(Boolean);
     return html`<section class="fleet" aria-label="Fleet">
@@ -112,14 +127,21 @@ export class FleetView {
           ${this.devices.states.map((state) => this.#state(state, counts.get(state), isKnown && parts.get(state), shown, filters.state))}
         </ul>
       </header>
-      ${this.#filters(filters)} ${note(this.#reader?.error?.message, "problem")} ${note(this.#note)} ${this.#unknownGroup(filters.group, index)}
-      <div class="lines" role="grid" aria-label=${`Devices of ${plural(places(found), "place")}`} aria-rowcount=${this.lines.length} aria-readonly="true" aria-busy=${isKnown ? "false" : "true"}></div>
-      ${all ? "" : html`<p class="empty quiet">No device matches.</p>`}
+      ${this.#filters(filters)} ${note(this.#reader?.error?.message, "problem")} ${note(this.#note)} ${this.#unknown(filters)}
+      ${isKnown && isEmpty ? note(emptiness(this.devices, filters, this.#matches)) : ""}
+      <div class=${filters.dense ? "lines dense" : "lines"} role="grid" aria-label=${`Devices of ${plural(places(found), "place")}`} aria-readonly="true" aria-busy=${isKnown ? "false" : "true"}></div>
+      <div class="tooltip" id="tooltip" role="tooltip" hidden></div>
     </section>`;
   }
 
-  #unknownGroup(label, index) {
-    return note(label && index < 0 && `Nodes are not grouped by ${label}; there is ${this.devices.labels.join(", ")}.`, "problem");
+  // What a link asks for that the fleet does not have.
+  #unknown({ group, sort, ...others }) {
+    const odd = Object.keys(others).filter((name) => !(name in NO_FILTERS) && !SHAPES.includes(name));
+    return [
+      group && !this.devices.groupOf(group) && `Devices are not grouped by ${group}; there is ${[...this.devices.labels, "model", "namespace"].join(", ")}.`,
+      sort && !measureOf(sort) && `Nodes are not sorted by ${sort}; there is ${Object.keys(SORTS).join(", ")}.`,
+      odd.length && `The fleet has no filter ${odd.join(", ")}; there is ${Object.keys(NO_FILTERS).join(", ")}.`,
+    ].map((text) => note(text, "problem"));
   }
 
   #state(state, count, parts, shown, chosen) {
@@ -129,13 +151,15 @@ export class FleetView {
   }
 
   #filters(filters) {
-    const { driver = "", class: deviceClass = "", attribute = "", node = "", text = "", group = "" } = filters;
+    const { driver = "", class: deviceClass = "", attribute = "", node = "", text = "", group = "", sort = "", dense = "" } = filters;
     return html`<form class="filters" @submit=${(event) => event.preventDefault()}>
       ${field("Class", this.#choice("class", deviceClass, this.devices.classes, "all classes"))}
       ${field("Driver", this.#choice("driver", driver, this.devices.drivers(), "all drivers"))}
-      ${field("Attribute", this.#typed("attribute", attribute, "model=h100"))}
+      ${field("Attribute", this.#typed("attribute", attribute, this.devices.example))}
       ${field("Node, pool or device", this.#typed("text", text, "text"))}
       ${field("Groups", this.#choice("group", group, this.devices.groupings(), "none", nameOf))}
+      ${field("Order", this.#choice("sort", sort, Object.keys(SORTS), "by name", (each) => SORTS[each] ?? each))}
+      <button type="button" class="dense" aria-pressed=${dense ? "true" : "false"} @click=${() => refine(this.route, { dense: dense ? "" : "yes" })}>Dense</button>
       ${group ? html`<button type="button" class="fold" @click=${() => refine(this.route, { fold: allFolded(filters.fold) })}>${filters.fold ? "Unfold all" : "Fold all"}</button>` : ""}
       ${node ? html`<button type="button" class="chosen" aria-label=${`no longer only node ${node}`} @click=${() => refine(this.route, { node: "" })}>node ${node} ×</button>` : ""}
       ${Object.keys(NO_FILTERS).some((name) => filters[name]) ? html`<button type="button" class="clear" @click=${() => refine(this.route, NO_FILTERS)}>Clear</button>` : ""}

@@ -13,6 +13,7 @@ import { get, Live } from "./service.js";
 import { NodeView } from "./node.js";
 import { Search } from "./search.js";
 import { ClaimsView, ClassesView, GangsView, PoolsView, PreemptionsView, ProblemsView, QuotasView } from "./tables.js";
+import { UnknownView } from "./unknown.js";
 import { WaitingView } from "./waiting.js";
 import { WhatIfView } from "./what-if.js";
 import { clock, html } from "./text.js";
@@ -32,13 +33,20 @@ const TABS = [
   ["defragment", "Defragment", DefragmentView],
   ["autoscaler", "Autoscaler", AutoscalerView],
 ];
-const OBJECTS = [["pod", 2, PodView], ["claim", 2, ClaimView], ["device", 3, DeviceView], ["node", 1, NodeView]];
+const OBJECTS = [
+  ["pod", ["NAMESPACE", "NAME"], PodView],
+  ["claim", ["NAMESPACE", "NAME"], ClaimView],
+  ["device", ["DRIVER", "POOL", "DEVICE"], DeviceView],
+  ["node", ["NAME"], NodeView],
+];
 const VIEWS = Object.fromEntries([...TABS, ...OBJECTS].map(([name, , view]) => [name, view]));
-const NAMES = Object.fromEntries(OBJECTS); // how many names a view has
+const NAMES = Object.fromEntries(OBJECTS); // the names in the address of an object
+
+const UNKNOWN = "unknown page"; // no name of a view
 
 const root = document.getElementById("console");
 const devices = new Devices();
-const shared = { devices, redraw };
+const shared = { devices, redraw, tabs: TABS, objects: NAMES };
 const search = new Search(shared);
 const state = { view: null, name: "", tab: "", route: null, doubt: "", isRead: false, isDrawing: false, read: null };
 
@@ -72,12 +80,12 @@ const reader = new Reader({
 
 function route() {
   const found = current();
-  const isKnown = Object.hasOwn(VIEWS, found.view) && found.names.length === (NAMES[found.view] ?? 0);
-  if (!isKnown) return location.replace("#/fleet");
-  if (found.view !== state.name) {
+  const isKnown = Object.hasOwn(VIEWS, found.view) && found.names.length === (NAMES[found.view] ?? []).length;
+  const name = isKnown ? found.view : UNKNOWN;
+  if (name !== state.name) {
     state.view?.close?.();
-    state.view = new VIEWS[found.view](shared);
-    state.name = found.view;
+    state.view = new (VIEWS[name] ?? UnknownView)(shared);
+    state.name = name;
     scrollTo(0, 0);
   }
   state.route = found;

@@ -11,7 +11,7 @@ const decoded = (text) => {
 export function current() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const [view, ...names] = path.split("/").map(decoded);
-  return { view: view || "fleet", names, filters: Object.fromEntries(new URLSearchParams(query)) };
+  return { view: view || "fleet", names, filters: Object.fromEntries(new URLSearchParams(query)), address: location.hash };
 }
 
 export function link(view, names = [], filters = {}) {

@@ -1,5 +1,6 @@
 // A table of the service as a view: its rows, a filter by namespace and by text, and what to say where there are none.
 import { ListView, unmatched } from "./list-view.js";
+import { nothing } from "./lit-html.js";
 import { again, note, unread } from "./parts.js";
 import { get } from "./service.js";
 import { html, number } from "./text.js";
@@ -21,6 +22,11 @@ export class TableView extends ListView {
   }
 
   isBad = () => false;
+
+  // What stands above the table.
+  above() {
+    return "";
+  }
 
   #path() {
     return `${this.path}${this.path.includes("?") ? "&" : "?"}limit=${READ}`;
@@ -61,7 +67,7 @@ export class TableView extends ListView {
       <header class="totals"><p class="answer"><strong>${number(rows.length)}</strong> ${rows.length === 1 ? this.noun : this.nouns}</p></header>
       ${this.#filters()}
       ${note(this.reader.error?.message, "problem")} ${note(this.#note)} ${note(this.#emptiness(rows))}
-      ${rows.length ? this.#table(rows.slice(0, SHOWN)) : ""}
+      ${rows.length ? html`${this.above(rows)}${table(this.columns, rows.slice(0, SHOWN), this.isBad)}` : ""}
       ${rows.length > SHOWN ? note(`and ${number(rows.length - SHOWN)} more; filter to see them`) : ""}
     </section>`;
   }
@@ -72,14 +78,13 @@ export class TableView extends ListView {
       ${namespaces.length ? this.choice("Namespace", "namespace", namespaces, "all namespaces") : ""} ${this.text("Any text of a row")}
     </form>`;
   }
-
-  #table(rows) {
-    return html`<table class="rows">
-      <thead><tr>${this.columns.map(([heading, , kind = ""]) => html`<th scope="col" class=${kind}>${heading}</th>`)}</tr></thead>
-      <tbody>${rows.map((row) => html`<tr class=${this.isBad(row) ? "bad" : ""}>${this.columns.map(([heading, cell, kind = ""]) => shown(heading, cell(row), kind))}</tr>`)}</tbody>
-    </table>`;
-  }
 }
+
+// columns: each a heading, a cell and perhaps a class.
+export const table = (columns, rows, isBad, label = "") => html`<table class="rows" aria-label=${label || nothing}>
+  <thead><tr>${columns.map(([heading, , kind = ""]) => html`<th scope="col" class=${kind}>${heading}</th>`)}</tr></thead>
+  <tbody>${rows.map((row) => html`<tr class=${isBad(row) ? "bad" : ""}>${columns.map(([heading, cell, kind = ""]) => shown(heading, cell(row), kind))}</tr>`)}</tbody>
+</table>`;
 
 // On a narrow screen a row is a block, with the heading before each cell that has something in it.
 export const shown = (heading, found, kind = "") => html`<td class="${kind} ${found === "" || found === undefined ? "none" : ""}" data-label=${heading}><span>${found}</span></td>`;

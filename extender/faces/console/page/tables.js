@@ -2,7 +2,7 @@
 import { deviceLinkOf } from "./details.js";
 import { badge, joined, namedLink, nodeLink } from "./parts.js";
 import { link } from "./route.js";
-import { TableView } from "./table-view.js";
+import { table, TableView } from "./table-view.js";
 import { age, html, number, plural } from "./text.js";
 
 const FEW = 8; // names in a cell
@@ -98,11 +98,36 @@ export class PoolsView extends TableView {
     ["pool", (row) => html`<a href=${link("fleet", [], { driver: row.driver, text: row.pool })}>${row.pool}</a>`],
     ["driver", (row) => html`<a href=${link("fleet", [], { driver: row.driver })}>${row.driver}</a>`],
     ["node", (row) => nodeLink(row.node)],
+    ["age", (row) => age(row.created), "when quiet"],
     ["generation", (row) => row.generation, "count"],
     ["slices", (row) => row.slices, "count"],
-    ["free", (row) => html`<b>${number(row.free)}</b> of ${number(row.devices)}${row.partitions.free ? `, or up to ${plural(row.partitions.free, "partition")}` : ""}`],
+    ["free", freeOf],
     ["problem", (row) => row.problem],
   ];
+
+  // How each driver does.
+  above(rows) {
+    return html`<h2>Drivers</h2>${table(DRIVERS, byDriver(rows), ({ bad }) => bad > 0, "Drivers")}<h2>Pools</h2>`;
+  }
+}
+
+const freeOf = ({ free, devices, partitions }) => html`<b>${number(free)}</b> of ${number(devices)}${partitions.free ? `, or up to ${plural(partitions.free, "partition")}` : ""}`;
+
+const DRIVERS = [
+  ["driver", (row) => html`<a href=${link("fleet", [], { driver: row.driver })}>${row.driver}</a>`],
+  ["health", (row) => (row.bad ? `${number(row.bad)} of ${plural(row.pools, "pool")} cannot be used` : "all pools can be used")],
+  ["pools", (row) => number(row.pools), "count"],
+  ["free", freeOf],
+  ["oldest pool", (row) => age(row.oldest), "when quiet"],
+  ["newest pool", (row) => age(row.newest), "when quiet"],
+];
+
+function byDriver(pools) {
+  return [...Map.groupBy(pools, ({ driver }) => driver)].map(([driver, own]) => {
+    const [free, devices, parts] = [({ free }) => free, ({ devices }) => devices, ({ partitions }) => partitions.free ?? 0].map((part) => own.reduce((before, each) => before + part(each), 0));
+    const created = own.map((each) => each.created).filter(Boolean).sort();
+    return { driver, pools: own.length, bad: own.filter(({ problem }) => problem).length, free, devices, partitions: { free: parts }, oldest: created[0], newest: created.at(-1) };
+  });
 }
 
 export class GangsView extends TableView {

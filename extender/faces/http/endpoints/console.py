@@ -1,7 +1,7 @@
 """The console on HTTP: the page, its documents, the devices that match a question, and its stream of changes."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -11,80 +11,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from allocator import ClassMembers, Device, DeviceId, Version
+from allocator import ClassMembers, DeviceId
 from allocator.checks import taint_text
-from allocator.pools import Pool
-from allocator.tools import JSON, printable
+from allocator.tools import printable
 from extender.answers.observe.fleet import GROUP_LABELS, STATES, Fleet
 from extender.answers.observe.found_objects import LONGEST, find_objects
+from extender.answers.observe.matching import AttributeFilter, example_filter, matches
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.tables.devices import class_of
 from extender.assembly import Extender
-from extender.cluster.snapshot import Snapshot
 from extender.faces.console.feed import Feed
 from extender.faces.console.files import PageFile, page_files
 from extender.faces.http.callers import caller_of
 from extender.faces.http.replies import error_reply
 from extender.faces.http.verb_endpoints import BODILESS
-from extender.tools.table import QueryError
-
-_LONGEST: Final = 512
-"""Characters of a filter for an attribute: a name has 97 at most, a value 64."""
-
-
-class AttributeFilter:
-    """Devices with an attribute, or with one value of it.
-
-    Args:
-        text: ``NAME``, or ``NAME=VALUE``; a name without a domain is in the domain of the driver.
-
-    Raises:
-        QueryError: the text has no name, or is too long.
-    """
-
-    def __init__(self, text: str) -> None:
-        name, equals, value = text.partition("=")
-        if not name.strip() or len(text) > _LONGEST:
-            raise QueryError(f"attribute: expected NAME or NAME=VALUE in at most {_LONGEST} characters")
-        self._name = name.strip()
-        self._value = value.strip() if equals else None
-
-    def has(self, device: Device) -> bool:
-        """Whether a device has the attribute, and the value if one is wanted. A list has each of its elements."""
-        qualified = self._name if "/" in self._name else f"{device.id.driver}/{self._name}"
-        if qualified not in device.attributes:
-            return False
-        value = device.attributes[qualified]
-        return self._value is None or self._value in map(_text, value if isinstance(value, tuple) else (value,))
-
-
-def _text(value: str | int | bool | Version) -> str:  # noqa: FBT001  # the value of an attribute
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def matches(snapshot: Snapshot, members: ClassMembers | None, attribute: AttributeFilter | None) -> dict[str, JSON]:
-    """The matching devices: ``{"sets": [[NAME]], "pools": [{"driver", "pool", "set": INDEX}], "note": TEXT}``.
-
-    Pools without a match are left out. Pools in which the same names match share a set.
-
-    Raises:
-        SearchLimitError: the selectors of the class took too long.
-    """
-    sets: dict[tuple[str, ...], int] = {}
-    pools: list[JSON] = []
-    tests: tuple[Callable[[Device], bool], ...] = tuple(each.has for each in (attribute, members) if each is not None)
-    for pool_id, pool in sorted(snapshot.inventory.pools.items()):
-        names = _names(pool, tests)
-        if names:
-            index = sets.setdefault(names, len(sets))
-            pools.append({"driver": pool_id.driver, "pool": pool_id.pool, "set": index})
-    return {"sets": [[*each] for each in sets], "pools": pools, "note": members.failures if members is not None else ""}
-
-
-def _names(pool: Pool, tests: tuple[Callable[[Device], bool], ...]) -> tuple[str, ...]:
-    devices = (device for origin in pool.newest for device in origin.devices)
-    return tuple(sorted(device.id.device for device in devices if all(test(device) for test in tests)))
-
 
 _MOST_CLASSES: Final = 1000
 """Names of classes among which the page offers a choice. A class that is not offered can be typed."""
@@ -198,6 +138,7 @@ def _add_fleet(app: FastAPI, overview: Overview, fleet: Fleet, feed: Feed) -> No
                 "states": [each.value for each in STATES],
                 "classes": sorted(snapshot.classes)[:_MOST_CLASSES],
                 "nodes": len(snapshot.nodes),
+                "example": example_filter(snapshot),
             }
             return orjson.dumps(head | fleet.document(snapshot, pause=overview.verb_priority.turn()))
 

@@ -200,6 +200,7 @@ _POOLS: Final = Table(
         "pool": "node-0",
         "generation": 1,
         "slices": "1/1",
+        "created": "2026-01-01T00:00:00Z",
         "node": "node-0",
         "devices": 8,
         "free": 7,

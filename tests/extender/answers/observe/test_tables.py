@@ -95,6 +95,18 @@ async def test_pools(client: AsyncClient) -> None:
     assert [each["pool"] for each in await items(client, "/pools?node=b")] == ["b"]
 
 
+async def test_a_pool_is_as_old_as_the_oldest_slice_of_its_newest_generation() -> None:
+    slices = []
+    for name, generation, created in (("old", 1, 1), ("first", 2, 3), ("second", 2, 2)):
+        each = local_slice("a")
+        each["metadata"] |= {"name": name, "creationTimestamp": f"2026-01-0{created}T00:00:00Z"}
+        each["spec"]["pool"] |= {"generation": generation, "resourceSliceCount": 2}
+        slices.append(each)
+    async with client_of(Cluster.of(node("a"), *slices).app()) as client:
+        (pool,) = await items(client, "/pools")
+    assert (pool["generation"], pool["created"]) == (2, "2026-01-02T00:00:00Z")
+
+
 async def test_a_pool_of_which_slices_are_missing_says_so_and_its_devices_are_unusable() -> None:
     incomplete = local_slice("a")
     incomplete["spec"]["pool"]["resourceSliceCount"] = 2

@@ -366,7 +366,7 @@ async def test_a_row_names_the_node_of_its_devices() -> None:
 async def test_pools_with_equal_names_of_devices_share_a_shape() -> None:
     async with client(*(each for name in "abc" for each in (node(name), local_slice(name, devices=2)))) as asked:
         found = await fleet(asked)
-    shape = {"devices": ["gpu-0", "gpu-1"], "hardware": [0, 1], "partitions": []}
+    shape = {"devices": ["gpu-0", "gpu-1"], "hardware": [0, 1], "partitions": [], "models": ["", ""]}
     assert (found["shapes"], len(found["rows"])) == ([shape], 3)
 
 
@@ -407,6 +407,64 @@ MODELS = (
     modelled("a", one={"string": "falcon"}, two={"string": "sparrow"}),
     modelled("b", one={"string": "falcon"}, four={"int": 4}),
 )
+
+
+async def test_a_device_has_the_model_that_its_driver_publishes() -> None:
+    product = {"name": "gpu-0", "attributes": {"productName": {"string": "Hopper 100"}}}
+    other = local_slice("c")
+    other["spec"]["devices"] = [product]
+    async with client(*MODELS, node("c"), other) as asked:
+        found = await fleet(asked)
+    models = {
+        (row["pool"], device): model
+        for row in found["rows"]
+        for shape in [found["shapes"][row["shape"]]]
+        for device, model in zip(shape["devices"], shape["models"], strict=True)
+    }
+    assert models == {
+        ("a", "one"): "falcon",
+        ("a", "two"): "sparrow",
+        ("b", "one"): "falcon",
+        ("b", "four"): "",  # a number is no name
+        ("c", "gpu-0"): "Hopper 100",
+    }
+    assert found["example"] == "model=falcon"
+
+
+async def test_a_row_says_in_which_namespaces_its_devices_are_held() -> None:
+    """Also after a claim of one namespace has taken over from that of another."""
+    cluster = Cluster.of(*(node("a"), local_slice("a", devices=3), claim("c", allocated=["a/gpu-1"], at="a")))
+    async with client_of(cluster.app()) as asked:
+        assert held(await fleet(asked)) == {"ns": [1]}
+        other = claim("d", allocated=["a/gpu-1", "a/gpu-2"], at="a")
+        other["metadata"]["namespace"] = "other"
+        cluster.load(other)
+        assert held(await fleet(asked)) == {"ns": [1], "other": [1, 2]}
+
+
+def held(document: Any) -> dict[str, list[int]]:
+    (row,) = document["rows"]
+    return {document["namespaces"][int(at)]: indexes for at, indexes in row.get("held", {}).items()}
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("attribute=model=eagle", "no device has model eagle (model: falcon, 4, sparrow)"),
+        ("attribute=model=falcom", "no device has model falcom; did you mean falcon? (model: falcon, 4, sparrow)"),
+        ("attribute=modle", "no device has an attribute modle; did you mean model? (there is example.org/even, model)"),
+        (
+            "attribute=sparrow",
+            "no device has an attribute sparrow; did you mean model=sparrow? (there is example.org/even, model)",
+        ),
+        ("attribute=model=sparrow&class=falcon", "no device has model sparrow (model: falcon)"),
+        ("class=none", "none of 4 devices is of the class"),
+        ("attribute=model=falcon", ""),
+    ],
+)
+async def test_a_filter_that_matches_nothing_says_what_there_is(query: str, told: str) -> None:
+    async with client(*MODELS, device_class("none", selectors=["false"])) as asked:
+        assert (await asked.get(f"/console/matches?{query}")).json()["note"] == told
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The library as a planner uses it: clusters that are copied, changed, compared and asked."""
 
 import inspect
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -84,6 +85,22 @@ def test_placements_and_devices_are_rows_for_data_frames(cluster: Cluster) -> No
     (free,) = {each["state"] for each in cluster.devices(free=True)} or {"none"}
     assert free == "none"
     assert [each["device"] for each in cluster.devices(node="a")] == ["gpu-0", "gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "told"),
+    [
+        ({"state": "fre"}, "there is no state fre; did you mean free?"),
+        ({"driver": "gpu.exmple.com"}, "there is no driver gpu.exmple.com; did you mean gpu.example.com?"),
+        ({"pool": "c"}, "there is no pool c"),
+        ({"node": "nowhere"}, "there is no node nowhere"),
+    ],
+)
+def test_devices_by_a_name_that_does_not_exist_are_an_error(
+    cluster: Cluster, filters: dict[str, str], told: str
+) -> None:
+    with pytest.raises(LookupError, match=f"^{re.escape(told)}"):
+        cluster.devices(**filters)  # type: ignore[arg-type]
 
 
 # --- copies -----------------------------------------------------------------------------------------------------
