@@ -70,6 +70,14 @@ class Monitor:
                 await pause(_SCRAPE_SECONDS)
 
 
+async def metrics_of(pod: RawObject, port: int) -> str:
+    """What a pod tells Prometheus at a port."""
+    async with httpx.AsyncClient(trust_env=False, timeout=10) as http:
+        answer = await http.get(f"http://{pod['status']['podIP']}:{port}/metrics")
+    assert answer.status_code == 200
+    return answer.text
+
+
 async def leader(site: Site) -> str:
     """The pod whose scheduler leads; empty if none does."""
     holder = (await site.client.get(LEASES, LEASE))["spec"].get("holderIdentity") or ""
@@ -84,10 +92,10 @@ def lines_of(container: str, pod: str = "dra-extender-*") -> Iterator[str]:
                 yield _LINE.sub("", line)
 
 
-def warnings_of_extenders() -> Counter[str]:
-    """Warnings and errors in the logs of the service, each without what differs from pod to pod."""
+def warnings_of(container: str) -> Counter[str]:
+    """Warnings and errors in the logs of one of our containers, each without what differs from pod to pod."""
     found: Counter[str] = Counter()
-    for line in lines_of("dra-extender"):
+    for line in lines_of(container):
         entry: dict[str, Any] = {"level": "error", "event": line}
         with suppress(json.JSONDecodeError):
             entry = json.loads(line)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from extender.kube.api import RawObject
-from tests.installed.site import ACCOUNT, NAMESPACE
+from tests.installed.site import ACCOUNT
 
 CHECKED_ONLY: Final = frozenset({"resourceclaims/binding", "pods/finalizers"})
 """Rights that the API server checks within another request, so that no request names them."""
@@ -43,11 +43,11 @@ def requests_of(audit: Path, account: str = ACCOUNT) -> Iterator[RawObject]:
                 yield event
 
 
-def refused(audit: Path) -> list[str]:
+def refused(audit: Path, account: str = ACCOUNT) -> list[str]:
     """The account's requests that it had no right to."""
     return [
         f"{event['verb']} {event['requestURI']}: {event.get('responseStatus', {}).get('message', '')}"
-        for event in requests_of(audit)
+        for event in requests_of(audit, account)
         if event.get("responseStatus", {}).get("code") == 403
     ]
 
@@ -67,9 +67,9 @@ def _extra(event: RawObject, name: str) -> list[str]:
     return found
 
 
-def asked(audit: Path) -> set[Right]:
+def asked(audit: Path, account: str = ACCOUNT) -> set[Right]:
     """What the account has asked for and got."""
-    return {_asked(event) for event in requests_of(audit)}
+    return {_asked(event) for event in requests_of(audit, account)}
 
 
 def _asked(event: RawObject) -> Right:
@@ -80,23 +80,23 @@ def _asked(event: RawObject) -> Right:
     return Right(event["verb"], about.get("apiGroup", ""), "/".join(filter(None, parts)), about.get("name", ""))
 
 
-def granted(objects: Iterable[RawObject]) -> Iterator[Right]:
+def granted(objects: Iterable[RawObject], account: str = ACCOUNT) -> Iterator[Right]:
     """What the chart's own roles give to the account."""
     known = {(each["kind"], each["metadata"]["name"]): each for each in objects}
     for (kind, _), binding in known.items():
-        if not kind.endswith("RoleBinding") or not _is_ours(binding):
+        if not kind.endswith("RoleBinding") or not _is_of(account, binding):
             continue
         role = known.get((binding["roleRef"]["kind"], binding["roleRef"]["name"]))
         for rule in (role or {}).get("rules", ()):
             yield from _rights(rule, binding["roleRef"]["name"])
 
 
-def unused(objects: Iterable[RawObject], audit: Path) -> list[Right]:
+def unused(objects: Iterable[RawObject], audit: Path, account: str = ACCOUNT) -> list[Right]:
     """What the account may do and has not done."""
-    done = asked(audit)
+    done = asked(audit, account)
     return sorted(
         right
-        for right in set(granted(objects))
+        for right in set(granted(objects, account))
         if right.resource not in CHECKED_ONLY and not any(_covers(right, each) for each in done)
     )
 
@@ -108,9 +108,9 @@ def _covers(right: Right, done: Right) -> bool:
     }
 
 
-def _is_ours(binding: RawObject) -> bool:
+def _is_of(account: str, binding: RawObject) -> bool:
     return any(
-        (each["kind"], each["name"], each.get("namespace")) == ("ServiceAccount", "dra-extender", NAMESPACE)
+        each["kind"] == "ServiceAccount" and f"system:serviceaccount:{each['namespace']}:{each['name']}" == account
         for each in binding.get("subjects", ())
     )
 

@@ -43,6 +43,7 @@ DEVICES: Final = tuple({"name": f"gpu-{number}"} for number in range(4))
 NAMESPACE: Final = "kube-system"
 RELEASE: Final = "dra-extender"
 ACCOUNT: Final = f"system:serviceaccount:{NAMESPACE}:dra-extender"
+NODE_ACCOUNT: Final = f"{ACCOUNT}-node"
 WORKLOAD: Final = "workload"
 """The namespace of the pods that come and go."""
 
@@ -119,13 +120,12 @@ class Site:
 
         await self.client.wait_for(DEPLOYMENTS, key, is_done, within=ROLLOUT_SECONDS)
 
-    async def replicas(self) -> list[RawObject]:
-        """The pods of dra-extender that are not ending."""
+    async def replicas(self, name: str = "dra-extender") -> list[RawObject]:
+        """The pods of dra-extender that are not ending; ``name`` is their label."""
         return [
             each
             for each in (await self.client.list(PODS, NAMESPACE)).items
-            if each["metadata"].get("labels", {}).get(LABEL) == "dra-extender"
-            and not each["metadata"].get("deletionTimestamp")
+            if each["metadata"].get("labels", {}).get(LABEL) == name and not each["metadata"].get("deletionTimestamp")
         ]
 
     async def _helm(self, *command: str, values: dict[str, Any] | None = None) -> None:
@@ -199,7 +199,7 @@ async def _prepare(client: Client) -> None:
     """The device class, the namespace of the workload with its account, machines that are ready and have devices."""
     await client.create(CLASSES, device_class(GPU_DRIVER, GPU_DRIVER))
     await client.create(NAMESPACES, a_namespace(WORKLOAD))
-    await client.create(TEMPLATES, template(WORKLOAD, TEMPLATE, _one_gpu()))
+    await client.create(TEMPLATES, template(WORKLOAD, TEMPLATE, one_of(GPU_DRIVER)))
     for kind, policy in zip(POLICIES, _short_tokens(), strict=True):
         await client.create(kind, policy)
     for namespace in (WORKLOAD, NAMESPACE):
@@ -212,8 +212,9 @@ async def _prepare(client: Client) -> None:
     await wait_for_answer(usable, lambda found: found == (MACHINES, MACHINES), "nodes with devices", within=60)
 
 
-def _one_gpu() -> RawObject:
-    return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": GPU_DRIVER}}]}}
+def one_of(device_class: str) -> RawObject:
+    """The spec of a claim for a device of a class."""
+    return {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": device_class}}]}}
 
 
 def _short_tokens() -> tuple[RawObject, RawObject]:

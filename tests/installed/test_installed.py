@@ -3,18 +3,21 @@
 The tests share one cluster and go on from each other, in this order.
 """
 
+import asyncio
+import os
 import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from extender.kube.api import ApiError, ObjectKey, RawObject
-from extender.kube.resources import NODES, PODS
+from extender.kube.resources import NODES, PODS, SLICES, TEMPLATES
 from tests.cluster.rendering import chart
-from tests.installed.callers import SECRETS, callers, rotate, secret
+from tests.installed.callers import EXPANDER_SECRET, SECRETS, callers, certificate, expand, rotate
 from tests.installed.conftest import counted
 from tests.installed.load import Load
 from tests.installed.replicas import (
@@ -24,28 +27,36 @@ from tests.installed.replicas import (
     expected_refusals,
     leader,
     lines_of,
+    metrics_of,
     ready,
     refusals,
-    warnings_of_extenders,
+    warnings_of,
 )
 from tests.installed.rights import credentials, refused, requests_of, unused
 from tests.installed.site import (
     AUDIT,
+    MACHINES,
     NAMESPACE,
+    NODE_ACCOUNT,
     ROLLOUT_SECONDS,
     TEMPLATE,
     TOKEN_SECONDS,
     WORKLOAD,
     Site,
+    one_of,
     with_image,
 )
 from tests.kit.certificates import Authority
 from tests.kit.controlplane.aftermath import wait_settled
+from tests.kit.controlplane.binaries import find_expander_client
 from tests.kit.controlplane.client import LEASES, Client, key_of
 from tests.kit.controlplane.scenario import by_template
 from tests.kit.node.building import REPOSITORY, TAGS
+from tests.kit.node.compute import CPU_DRIVER, OWN, SHARED, allowed_cpus, wait_program
+from tests.kit.node.machine import Machine
 from tests.kit.node.pods import devices_of, end_pods, start_pod
 from tests.kit.objects.manifests import pod as a_pod
+from tests.kit.objects.manifests import template
 from tests.kit.waiting import pause, wait_for_answer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("monitor")]
@@ -53,6 +64,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures
 FIRST, SECOND = TAGS
 Figures = dict[str, str]
 CONSOLE = ("/", "/console/fleet")
+VERBS_PORT, NODE_METRICS = 8888, 9465
 LEEWAY_SECONDS = 60
 """An API server takes a token for so long after its end."""
 
@@ -175,7 +187,7 @@ async def test_a_machine_is_drained(site: Site, load: Load, figures: Figures) ->
 async def test_certificates_are_rotated(site: Site, load: Load, figures: Figures) -> None:
     """The port for callers off the node shows a certificate of another authority, without a restart."""
     old, new = Authority("old"), Authority("new")
-    await site.client.create(SECRETS, secret(old))
+    await site.client.create(SECRETS, certificate(old))
     await site.apply(api={"enabled": True})
     caller, pods = await callers(site), await site.replicas()
     for path in CONSOLE:
@@ -189,6 +201,45 @@ async def test_certificates_are_rotated(site: Site, load: Load, figures: Figures
         await wait_for_answer(with_new, lambda found: found == ["200"] * 2, "the new certificates", within=120)
     assert {*caller.answers} == {"200"}
     assert [each["restartCount"] for pod in await site.replicas() for each in containers_of(pod)] == [0] * 6
+
+
+async def test_the_expander_answers_a_cluster_autoscaler(
+    site: Site, load: Load, figures: Figures, tmp_path: Path
+) -> None:
+    """On its own port; the verbs of schedulers are on loopback alone."""
+    authority = Authority()
+    await site.client.create(SECRETS, certificate(authority, EXPANDER_SECRET))
+    async with check_pods_go_on("the port for expanders is opened", load, figures):
+        await site.apply(expander={"enabled": True, "anonymous": True})
+    node = await site.client.get(NODES, ObjectKey("", Machine(1).name))
+    pending = a_pod(WORKLOAD, "more", claims=[by_template(TEMPLATE)])
+    asked = {"options": [{"id": "group", "count": 1, "pods": [pending]}], "nodes": {"group": node}}
+    for pod in await site.replicas():
+        answer = await expand(find_expander_client(os.environ), tmp_path, pod, authority, asked)
+        assert [each["id"] for each in answer["options"]] == ["group"]
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(pod["status"]["podIP"], VERBS_PORT)
+
+
+async def test_the_node_part_gives_a_pod_a_cpu_for_itself(site: Site, load: Load, figures: Figures) -> None:
+    """As the chart renders it: from the image of dra-extender, with an account, rights and mounts of its own."""
+    for number in range(1, MACHINES + 1):
+        labels = {"metadata": {"labels": {"dra-extender.dev/compute": "true"}}}
+        await site.client.patch(NODES, ObjectKey("", Machine(number).name), labels)
+    async with check_pods_go_on("the node part is installed", load, figures):
+        await site.apply(node={"enabled": True, "reservedCpus": SHARED})
+
+        async def published() -> int:
+            return sum(each["spec"]["driver"] == CPU_DRIVER for each in (await site.client.list(SLICES)).items)
+
+        await wait_for_answer(published, lambda found: found == MACHINES, "slices with CPUs", within=ROLLOUT_SECONDS)
+    await site.client.create(TEMPLATES, template(WORKLOAD, "one-cpu", one_of(CPU_DRIVER)))
+    key = await start_pod(site.client, WORKLOAD, "own-cpu", claims=[by_template("one-cpu")])
+    assert allowed_cpus(await wait_program(site.client, key)) == {str(OWN)}
+    await end_pods(site.client, key)
+    metrics = [await metrics_of(each, NODE_METRICS) for each in await site.replicas("dra-extender-node")]
+    assert len(metrics) == MACHINES
+    assert all("cci_manager_available_cpus 1.0" in each for each in metrics)
 
 
 async def test_tokens_are_renewed_before_they_end(site: Site, load: Load, figures: Figures) -> None:
@@ -218,7 +269,8 @@ async def test_nothing_is_lost_and_nothing_was_refused(
     calls, errors = (monitor.total(f"verb_duration_seconds_count.*{code}") for code in ("", 'code="error"'))
     figures["calls of schedulers"] = f"{calls:.0f}, of which {errors:.0f} failed"
     figures["of these, by cause"] = ", ".join(f"{cause}: {number}" for cause, number in expected_refusals().items())
-    figures["warnings of dra-extender"] = counted(warnings_of_extenders())
+    figures["warnings of dra-extender"] = counted(warnings_of("dra-extender"))
+    figures["warnings of the node part"] = counted(warnings_of("node"))
     figures["errors of kube-scheduler"] = counted(errors_of_schedulers())
     assert load.lost() == []
     assert load.twice == []
@@ -229,8 +281,10 @@ async def test_nothing_is_lost_and_nothing_was_refused(
 async def test_no_right_is_missing(site: Site, figures: Figures) -> None:
     figures["requests of dra-extender and its scheduler"] = str(sum(1 for _ in requests_of(AUDIT)))
     figures["rights that were not used"] = ", ".join(map(str, unused(chart(site.helm, site.values), AUDIT)))
-    assert refused(AUDIT) == []
-    for container in ("dra-extender", "kube-scheduler"):
+    unused_by_nodes = unused(chart(site.helm, site.values), AUDIT, NODE_ACCOUNT)
+    figures["rights that the node part did not use"] = ", ".join(map(str, unused_by_nodes))
+    assert refused(AUDIT) == refused(AUDIT, NODE_ACCOUNT) == []
+    for container in ("config-check", "dra-extender", "kube-scheduler", "node"):
         assert [line for line in lines_of(container) if re.search("forbidden|unauthorized", line, re.IGNORECASE)] == []
 
 

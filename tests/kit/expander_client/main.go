@@ -138,6 +138,7 @@ func fields(data []byte, each func(protowire.Number, []byte, uint64) error) erro
 func run() error {
 	url := flag.String("url", "", "host and port")
 	ca := flag.String("ca", "", "file with the authority; empty: no TLS")
+	name := flag.String("name", "", "of the server in its certificate; empty: the host")
 	old := flag.Bool("old", false, "fields of Cluster Autoscaler up to 1.34.1")
 	record := flag.String("record", "", "file for the bytes of the request")
 	flag.Parse()
@@ -159,7 +160,7 @@ func run() error {
 	}
 	trust := insecure.NewCredentials()
 	if *ca != "" {
-		if trust, err = credentials.NewClientTLSFromFile(*ca, ""); err != nil {
+		if trust, err = credentials.NewClientTLSFromFile(*ca, *name); err != nil {
 			return err
 		}
 	}

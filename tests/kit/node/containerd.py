@@ -16,6 +16,9 @@ SOCKET: Final = Path("/run/containerd/containerd.sock")
 CDI: Final = STATE / "cdi"
 """Where drivers leave CDI files, and containerd looks for them."""
 
+_USUAL_CDI: Final = Path("/var/run/cdi")
+"""Where drivers that run as pods leave them."""
+
 NRI_SOCKET: Final = Path("/run/nri/nri.sock")
 """Where plugins of containerd connect."""
 
@@ -49,7 +52,7 @@ imports = []
 
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
-  cdi_spec_dirs = ["{cdi}"]
+  cdi_spec_dirs = ["{cdi}", "{usual_cdi}"]
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["{programs}"]
     conf_dir = "{state}/cni"
@@ -72,7 +75,15 @@ def containerd(programs: Path, subnet: str = _POD_SUBNET) -> Process:
     """
     config = STATE / "containerd.toml"
     config.write_text(
-        _CONFIG.format(state=STATE, socket=SOCKET, pause=_PAUSE, nri=NRI_SOCKET, cdi=CDI, programs=programs)
+        _CONFIG.format(
+            state=STATE,
+            socket=SOCKET,
+            pause=_PAUSE,
+            nri=NRI_SOCKET,
+            cdi=CDI,
+            usual_cdi=_USUAL_CDI,
+            programs=programs,
+        )
     )
     _write_network(STATE / "cni", subnet)
     CDI.mkdir(exist_ok=True)
