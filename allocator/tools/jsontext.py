@@ -1,7 +1,8 @@
 """JSON of any depth and with any number, which an API server accepts and the usual parsers refuse.
 
 An API server keeps opaque parameters as they were sent if they are JSON: nested up to 10,000 levels, with numbers that
-no float holds. Parsers that recurse stop earlier: orjson reads 1,024 levels and writes 254, Python's own about 1,000.
+no float holds. Parsers that recurse stop earlier: orjson reads 1,024 levels and writes 254, Python's own about 1,000
+until Python 3.11, and several times as many since.
 """
 
 import json
@@ -16,6 +17,9 @@ JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | Non
 
 _LAYER: Final = 200
 """Levels that are read at once, if a text is nested too deeply for one call of the parser."""
+
+_RECURSED: Final = 500
+"""Levels of opaque parameters that are read as a value. How many a parser takes differs with Python and its stack."""
 
 DEEPEST: Final = 12_000
 """The most levels of a text. An API server takes 10,000, and puts a list or an event around the object."""
@@ -89,7 +93,7 @@ def exact(text: str) -> Any:  # noqa: ANN401 - JSON has any type
     """
     try:
         value = json.loads(text)
-        is_same = dumps(value) == text
+        is_same = not _is_deep(text, 0, len(text)) and dumps(value) == text
     except (RecursionError, ValueError):
         return Verbatim(text)
     return value if is_same else Verbatim(text)
@@ -149,11 +153,23 @@ def _exact_at(text: str, begin: int) -> tuple[object, int]:
     """The list or object that begins at a character, as `exact` returns it, and where it ends."""
     try:
         value, end = _decoder.raw_decode(text, begin)  # in C, so a long text takes little time
-        if dumps(value) == text[begin:end]:
+        if not _is_deep(text, begin, end) and dumps(value) == text[begin:end]:
             return value, end
     except (RecursionError, ValueError):
         end = _end(text, begin)
     return Verbatim(text[begin:end]), end
+
+
+def _is_deep(text: str, begin: int, end: int) -> bool:
+    """Whether a value has more levels than `_RECURSED`."""
+    if text.count("[", begin, end) + text.count("{", begin, end) <= _RECURSED:
+        return False
+    depth = 0
+    for mark in _MARK.finditer(text, begin, end):
+        depth += _STEPS.get(mark[0], 0)
+        if depth > _RECURSED:
+            return True
+    return False
 
 
 def _end(text: str, begin: int) -> int:

@@ -112,6 +112,13 @@ def test_opaque_parameters_that_would_be_written_otherwise_stay_text(text: str, 
     assert dumps(read) == whole
 
 
+def test_opaque_parameters_of_many_levels_stay_text() -> None:
+    """As many on each Python; brackets in strings are no levels."""
+    most, more = nested("[", "]", 500), nested("[", "]", 501)
+    assert [exact(most), exact(f'{{"a":"{more}"}}')] == [json.loads(most), {"a": more}]
+    assert exact(more) == Verbatim(more)
+
+
 def test_other_parameters_are_values() -> None:
     assert loads(r'{"x\"parameters":{"a": 1},"parameters":{"a":1}}') == {
         'x"parameters': {"a": 1},
