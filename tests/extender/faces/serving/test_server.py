@@ -19,6 +19,7 @@ from tests.kit.certificates import Authority, trusting
 from tests.kit.clusters import GPU, Object, asking, binding, claim, local_slice, node, pod
 from tests.kit.places import ROOT
 from tests.kit.process import free_port
+from tests.kit.waiting import wait_for_answer
 
 OBJECTS = (
     GPU,
@@ -234,5 +235,12 @@ async def test_a_client_whose_authority_goes_is_cut_off_without_a_restart(
             async for event in lines(process):
                 if event == "certificates read again":
                     break
-        with pytest.raises(REFUSED):
-            await client.get("/readyz")
+
+        async def is_refused() -> bool:
+            try:
+                await client.get("/readyz")
+            except REFUSED:
+                return True
+            return False
+
+        await wait_for_answer(is_refused, bool, "the client is cut off", within=10)
