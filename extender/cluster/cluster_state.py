@@ -1,7 +1,8 @@
 """The cluster as the watches show it, with assumed allocations. Only the event loop writes; others read snapshots."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -99,6 +100,7 @@ class ClusterState:
         self._seen = dict.fromkeys(RESOURCES, 0)
         self._versions: dict[str, dict[ObjectKey, Version]] = {kind: {} for kind in RESOURCES}
         self._waiting: dict[asyncio.Future[None], tuple[str, int]] = {}
+        self._listeners: list[Callable[[], None]] = []
         self._mutation_cache: Recent[ClaimObject] = Recent(_MOST_WRITES)
 
     def copy(self) -> "ClusterState":
@@ -106,7 +108,7 @@ class ClusterState:
         made = copy(self)
         made._log, made._doubts, made._seen = self._log.copy(), dict(self._doubts), dict(self._seen)
         made._versions = {kind: dict(versions) for kind, versions in self._versions.items()}
-        made._waiting, made._mutation_cache = {}, Recent(_MOST_WRITES)
+        made._waiting, made._listeners, made._mutation_cache = {}, [], Recent(_MOST_WRITES)
         return made
 
     # --- reading --------------------------------------------------------------------------------------------
@@ -172,6 +174,19 @@ class ClusterState:
         """Whether there is a claim of a uid that is not being deleted. Threads may ask."""
         found = self.snapshot.claim(uid)
         return found is not None and not found.claim.deleting
+
+    @contextmanager
+    def telling(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Within the context, a listener is called after each new version, answer of a controller, and doubt."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     async def passed(self, resource: Resource, at: int) -> None:
         """Wait until all changes of a kind up to a revision are known. The caller sets a deadline."""
@@ -261,10 +276,12 @@ class ClusterState:
     def doubt(self, resource: Resource, reason: str) -> None:
         """Put a kind in doubt: its watch has been silent for too long."""
         self._doubts[resource.kind] = reason
+        self._tell()
 
     def trust(self, resource: Resource) -> None:
         """End the doubt about a kind."""
         self._doubts.pop(resource.kind, None)
+        self._tell()
 
     # --- what we have decided, and written --------------------------------------------------------------------
 
@@ -365,6 +382,7 @@ class ClusterState:
         """Replace what controllers have said. Pods that it may help are woken by those who asked."""
         if answers is not self._snapshot.answers:
             self._snapshot = self._snapshot._replace(answers=answers)
+            self._tell()
 
     def _hold(self, assumed_allocation: AssumedAllocation) -> None:
         before, after = self._snapshot, self._snapshot.assuming(assumed_allocation)
@@ -400,3 +418,4 @@ class ClusterState:
         version = self._snapshot.version + 1
         self._log.add(version, edit.touched)
         self._snapshot = edit.snapshot._replace(version=version)
+        self._tell()

@@ -96,6 +96,11 @@ class DoubleAllocations:
         self._unseen: dict[ObjectKey, None] = {}
         self._known: Recent[bool] = Recent(_REMEMBERED)
 
+    @property
+    def has_unseen(self) -> bool:
+        """Whether claims that have changed are still to be checked."""
+        return bool(self._unseen)
+
     def found(self, claim: ClaimObject, how: str, snapshot: Snapshot) -> None:
         """Report that a claim's allocation is void; ``how`` names the devices and the earlier claims."""
         key = (claim.claim.uid, claim.allocated_at)

@@ -1,8 +1,9 @@
 """The background tasks, with one life cycle: each hears what filter has answered, and each gets a turn."""
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -24,6 +25,9 @@ PAUSE_SECONDS: Final = 0.2
 
 REST_SECONDS: Final = 1.0
 """Between two turns at most, while nothing happens."""
+
+LONGEST_SECONDS: Final = 10.0
+"""Between two turns at most, of a task that says that it has nothing to do."""
 
 _REST_SHARE: Final = 0.25
 """The time between two turns, as a share of the time for which nothing has happened: so much too late, for how long it
@@ -60,6 +64,10 @@ class BackgroundRunner:
         self._seen: tuple[object, ...] = ()
         """What there was in the cluster at the last turns, and whether a task had begun something."""
         self._is_told = False
+        self._is_resting = False
+        """Nothing happens, and the next turn is due at some time only."""
+        self._awake = asyncio.Event()
+        """Set when it is time, and by what happens while this rests."""
         self.asked = asked
         self.tasks = list(tasks)
         self.leases: list[SharedLease] = []
@@ -68,12 +76,12 @@ class BackgroundRunner:
         self._rounds: set[asyncio.Task[None]] = set()
         self._in_turn: set[BackgroundTask] = set()
         self._turns_begun = 0
-        self._stopping = asyncio.Event()
+        self._is_stopping = False
 
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
         """Tell the tasks what filter has decided on a snapshot. The answer to the scheduler does not depend on them."""
         self.asked.note(args.pod)
-        self._is_told = True
+        self._note_told()
         if result.passed:
             for task in self.tasks if self.asked.may_be_known(args.pod.uid) else ():
                 task.on_passed(args.pod)
@@ -93,7 +101,7 @@ class BackgroundRunner:
 
     async def before_preempt(self, pod: Pod, nodes: Collection[str], snapshot: Snapshot) -> None:
         """Tell the tasks that the scheduler of a pod would evict others on these nodes of a snapshot."""
-        self._is_told = True
+        self._note_told()
         self.asked.remember(pod, snapshot)
         for task in self.tasks:
             with self._faults.of(f"pod {pod}"):
@@ -101,7 +109,7 @@ class BackgroundRunner:
 
     async def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
         """Tell the tasks whom preempt has chosen; returns the evictions that all tasks allow."""
-        self._is_told = True
+        self._note_told()
         for task in self.tasks:
             with self._faults.of(f"pod {pod}"):
                 offered = await task.allowed(pod, offered)
@@ -111,26 +119,26 @@ class BackgroundRunner:
 
     def note_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """Tell the tasks that the pod of this uid was not bound to a node."""
-        self._is_told = True
+        self._note_told()
         for task in self.tasks:
             with self._faults.of(f"pod {uid}"):
                 task.on_bind_failed(uid, node, error)
 
     def judge_anew(self, pod: Pod) -> None:
         """Tell the tasks that a rejected pod may fit now, although no snapshot says so."""
-        self._is_told = True
+        self._note_told()
         for task in self.tasks:
             task.judge_anew(pod)
 
     def note_woken(self, pod: Pod) -> None:
         """Tell the tasks that one of them has woken a pod."""
-        self._is_told = True
+        self._note_told()
         for task in self.tasks:
             task.on_woken(pod)
 
     def note_released(self, controller: str) -> None:
         """Tell the tasks that a controller has released a claim."""
-        self._is_told = True
+        self._note_told()
         for task in self.tasks:
             task.on_released(controller)
 
@@ -143,27 +151,75 @@ class BackgroundRunner:
         """Give the tasks their turns until `finish` is called."""
         self._run = asyncio.current_task()
         clock = asyncio.get_running_loop().time
-        happened = due = clock()
+        happened = due = all_due = clock()
+        wanted: list[float] = []
         try:
-            while True:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(PAUSE_SECONDS):
-                        await self._stopping.wait()
-                        return
-                now = clock()
-                if self._has_news():
-                    happened = now
-                elif now < due:
-                    continue
-                await self.tick(TURN_SECONDS)
-                ended = clock()
-                if ended - now > _WORK_SECONDS:
-                    happened = ended
-                due = ended + min(REST_SECONDS, _REST_SHARE * (ended - happened))
+            with self._state.telling(self._note_happening):
+                while (has_news := await self._pause(due)) is not None:
+                    now = clock()
+                    happened = now if has_news else happened
+                    if has_news or not wanted or now >= all_due:
+                        tasks, all_due = self.tasks, now + LONGEST_SECONDS
+                    else:
+                        tasks = [task for task, at in zip(self.tasks, wanted, strict=False) if at <= now]
+                    await self.tick(TURN_SECONDS, tasks)
+                    ended = clock()
+                    if ended - now > _WORK_SECONDS:
+                        happened = ended
+                    wanted = self._wanted(ended) if ended - happened >= REST_SECONDS else []
+                    rest = min(REST_SECONDS, _REST_SHARE * (ended - happened))
+                    due = min(all_due, max(ended + rest, min(wanted, default=ended)))
         except asyncio.CancelledError:
             for each in self._rounds:
                 each.cancel()
             raise
+
+    def _wanted(self, now: float) -> list[float]:
+        """When each task may have something to do although nothing happens."""
+        with self._faults.of("the times of background tasks"):
+            return [now + task.idle_seconds for task in self.tasks]
+        return [now for _ in self.tasks]
+
+    async def _pause(self, due: float) -> bool | None:
+        """Wait for a pause, and for more of them while nothing happens and it is not time.
+
+        Returns:
+            whether something has happened; None: no turn is to begin any more.
+        """
+        clock = asyncio.get_running_loop().time
+        began, pauses = clock(), 1
+        while True:
+            await self._sleep(began + pauses * PAUSE_SECONDS)
+            if self._is_stopping:
+                return None
+            if (has_news := self._has_news()) or clock() >= due:
+                return has_news
+            rest = max(pauses + 1, _pauses(due - began))
+            self._is_resting = True
+            await self._sleep(began + rest * PAUSE_SECONDS)
+            self._is_resting = False
+            pauses = min(rest, max(pauses + 1, _pauses(clock() - began)))
+
+    async def _sleep(self, until: float) -> None:
+        """Sleep until some time, until the service stops, or, while this rests, until something happens."""
+        loop = asyncio.get_running_loop()
+        if self._is_stopping or until <= loop.time():
+            return
+        self._awake.clear()
+        timer = loop.call_at(until, self._awake.set)
+        try:
+            await self._awake.wait()
+        finally:
+            timer.cancel()
+
+    def _note_told(self) -> None:
+        self._is_told = True
+        self._note_happening()
+
+    def _note_happening(self) -> None:
+        """Something has happened: the next turn comes after the pause that goes on."""
+        if self._is_resting:
+            self._awake.set()
 
     def _has_news(self) -> bool:
         """Whether something has happened since this was asked last, or a task has begun something."""
@@ -178,7 +234,8 @@ class BackgroundRunner:
         Returns:
             how much has not ended in time. It is cut off: the next process, or another replica, goes on with it.
         """
-        self._stopping.set()
+        self._is_stopping = True
+        self._awake.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while begun := self._begun():
@@ -200,7 +257,7 @@ class BackgroundRunner:
         run = [] if self._run is None or self._run.done() else [self._run]
         return [*run, *self._rounds, *self.unfinished]
 
-    async def tick(self, seconds: float | None = None) -> None:
+    async def tick(self, seconds: float | None = None, tasks: Sequence[BackgroundTask] | None = None) -> None:
         """Give each task a turn, unless its last one goes on. What fails in one task keeps no other from its work.
 
         The turns are given one after the other. If one waits for something, and the time for that is over, it goes on
@@ -208,9 +265,10 @@ class BackgroundRunner:
 
         Args:
             seconds: how long to wait for all turns; None: until they are over.
+            tasks: get a turn; None: all do.
         """
         clock = asyncio.get_running_loop().time
-        left, until = deque(self.tasks), None if seconds is None else clock() + seconds
+        left, until = deque(self.tasks if tasks is None else tasks), None if seconds is None else clock() + seconds
         while left:
             turns, left = left, deque()
             round_ = asyncio.create_task(self._round(turns))
@@ -242,6 +300,11 @@ class BackgroundRunner:
             if clock() - since >= _YIELD_SECONDS:
                 await asyncio.sleep(0)
                 since = clock()
+
+
+def _pauses(seconds: float) -> int:
+    """The number of pauses that take some seconds."""
+    return math.ceil(seconds / PAUSE_SECONDS)
 
 
 async def _release(lease: SharedLease) -> None:

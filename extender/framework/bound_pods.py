@@ -121,6 +121,11 @@ class BoundPods(View[_Following]):
         """Whether the pod of a uid had all of its claims at some time."""
         return uid in self._had
 
+    @property
+    def has_open(self) -> bool:
+        """Whether some pods are to be looked at, or it is not known whether there are any."""
+        return self._known is None or bool(self._known.value.open)
+
     async def turn(self) -> AsyncIterator[Pod]:
         """The pods of the next turn, as the newest snapshot has them, with pauses for other work.
 

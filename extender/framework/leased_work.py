@@ -126,6 +126,11 @@ class LeasedWork(Generic[_W]):
         """The work that goes on between the turns."""
         return [*self._work.running, *(task for _, task in self._long.values())]
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether this replica has the lease, which it gives back after a while."""
+        return self._lease.is_held
+
     async def turn(self, due: Sequence[_W]) -> None:
         """Serve what is due in fair turns of the namespaces, as long as there is time.
 

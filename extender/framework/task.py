@@ -1,6 +1,7 @@
 """A background task: it is told what filter has answered, and gets turns while something happens."""
 
 import asyncio
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,6 +15,9 @@ from extender.framework.bind_errors import BindError
 from extender.framework.cycle import refreshed
 from extender.framework.filter import FilterResult
 from extender.framework.victims import Victims
+
+UNTIL_NEWS: Final = math.inf
+"""Seconds for which a task has nothing to do that does so only after something has happened."""
 
 UNSEEN: Final = ""
 """The share of the pods that the watch has not shown yet: a caller may make up any number of pods and namespaces."""
@@ -77,6 +81,11 @@ class BackgroundTask:
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
         """What goes on between the turns, and is to come to its end before the process stops."""
         return ()
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds from now on for which the task has nothing to do while nothing happens; 0 if it may have."""
+        return 0.0
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Filter has left a pod no node. Nothing is written here: the answer goes first."""

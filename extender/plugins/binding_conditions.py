@@ -22,7 +22,7 @@ from extender.framework.decisions.verdict import PendingReason
 from extender.framework.handle import Handle
 from extender.framework.plugin import Plugin, Refusal
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of, not_ready, unready
-from extender.framework.task import BackgroundTask, Rejection
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, Rejection
 from extender.tools.faults import Faults
 
 
@@ -76,6 +76,11 @@ class BindingTimeout(BackgroundTask):
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod if its claims are not ready, or void."""
         self.rejected(rejection.pod)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until claims change, if no pod waits for its devices."""
+        return 0.0 if self._pods or self._double_allocations.has_unseen else UNTIL_NEWS
 
     async def tick(self) -> None:
         """Look after the pods."""

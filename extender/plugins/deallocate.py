@@ -27,7 +27,7 @@ from extender.framework.cycle import refreshed
 from extender.framework.handle import Handle
 from extender.framework.plugin import WaitingPlugin
 from extender.framework.pods.claims import ALLOCATED_ELSEWHERE, Blocked, claims_of
-from extender.framework.task import BackgroundTask, Rejection
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.tools.faults import Faults
 
@@ -137,6 +137,11 @@ class Deallocator(BackgroundTask):
         found = claim_in_the_way(pod, reasons, self._state.snapshot)
         if found is not None:
             self._proposed[found.claim.uid] = (found, pod)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until a pod is rejected, if none holds claims in vain."""
+        return 0.0 if self._proposed or self._holding else UNTIL_NEWS
 
     async def tick(self) -> None:
         """Deallocate what was proposed. A claim that has changed meanwhile is left for the pod's next filter."""

@@ -34,7 +34,7 @@ from extender.framework.pods.stand_in import is_open, stand_in
 from extender.framework.queueing_hints import queueing_hint
 from extender.framework.ranking import score_nodes
 from extender.framework.rejected_pods import PATIENCE, Attention, RejectedPod
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.tools.fairness.backlog import Backlog
 from extender.tools.fairness.fair_memory import ReportingMemory
@@ -206,6 +206,7 @@ class ImmediateAllocation(BackgroundTask):
         self._now = now
         self._seen = state.snapshot
         self._unread: Iterator[ObjectKey] | None = None
+        self._has_read = False
         self._backlog = Backlog(self._is_to_be_tried)
         self._waiting = ReportingMemory[_Waiting](MOST_CLAIMS)
         self._again = 0.0
@@ -227,6 +228,13 @@ class ImmediateAllocation(BackgroundTask):
             if each.heeds_changes and controller in self._claims.awaited(each.rejected.pod):
                 self._claims.forget(uid)
                 each.rejected.attention = Attention.NOW
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until claims change, if none is to be allocated, and none was forgotten."""
+        is_known = self._has_read and not self._waiting.forgotten
+        is_idle = is_known and not (self._waiting or self._backlog or self._work.has_lease)
+        return UNTIL_NEWS if is_idle else 0.0
 
     async def tick(self) -> None:
         """Look for immediate claims, tell those that could not be allocated why, and allocate the due ones.
@@ -254,7 +262,9 @@ class ImmediateAllocation(BackgroundTask):
             self._waiting.look_again()
             self._again = now + REREAD_SECONDS
             self._unread = iter(list(snapshot.claims))
-        return [*islice(self._unread, AT_ONCE), *(changed or ())]
+        unread = list(islice(self._unread, AT_ONCE))
+        self._has_read = len(unread) < AT_ONCE
+        return [*unread, *(changed or ())]
 
     def _read(self, snapshot: Snapshot, key: ObjectKey) -> None:
         found = snapshot.claims.get(key)

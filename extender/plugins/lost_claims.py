@@ -18,7 +18,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.framework.bound_pods import BoundPods, lacking, lacks
 from extender.framework.handle import Handle
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import Api, ObjectKey
 
 logger = structlog.get_logger()
@@ -43,6 +43,11 @@ class LostClaims(BackgroundTask):
         self._tell = tell
         self._pods = BoundPods(state)
         self._told: set[tuple[str, ObjectKey]] = set()
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until pods or claims change, if no pod lacks one."""
+        return 0.0 if self._pods.has_open else UNTIL_NEWS
 
     async def tick(self) -> None:
         """Look at some bound pods, and at the rest next time."""

@@ -16,7 +16,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.bind.bind import Binder
 from extender.framework.handle import Handle
 from extender.framework.pods.extended_resources.requests import is_ours
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.tools.faults import Faults
 
 IDLE: Final = timedelta(seconds=60)
@@ -42,6 +42,13 @@ class OrphanCollector(BackgroundTask):
         self._now = now
         self._faults = faults
         self._collected: datetime | None = None
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until the next look, if there are special claims."""
+        if not self._state.snapshot.special:
+            return UNTIL_NEWS
+        return 0.0 if self._collected is None else (self._collected + PERIOD - self._now()).total_seconds()
 
     async def tick(self) -> None:
         """Collect, if it is time to."""

@@ -37,7 +37,7 @@ from extender.framework.leased_work import LeasedWork, WaitingWork
 from extender.framework.pods.extended_resources.special_claim import reaches, without_devices
 from extender.framework.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.framework.rejected_pods import PATIENCE, Attention, RejectedPod
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import Api, ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import no_attempt
 from extender.tools.fairness.fair_memory import FairMemory
@@ -187,6 +187,12 @@ class PinnedPods(BackgroundTask):
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
         """Pods that controllers are asked for."""
         return self._work.running
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until something changes, if no pod is to be served."""
+        is_idle = not (self._waiting or self._ended or self._pods.has_open or self._work.has_lease)
+        return UNTIL_NEWS if is_idle else 0.0
 
     async def tick(self) -> None:
         """Look for pinned pods, write Events on those that could not be served for a while, and serve the due ones.

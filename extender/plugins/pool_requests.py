@@ -349,6 +349,11 @@ class PoolRequests(BackgroundTask):
         self._looked: dict[str, float] = {}
         """When each unanswered request was looked at last. So requests that wait for slices keep no other waiting."""
 
+    @property
+    def idle_seconds(self) -> float:
+        """Until the next look."""
+        return self._again - self._clock()
+
     async def tick(self) -> None:
         """Answer the requests that have waited for long enough."""
         now = self._clock()

@@ -1,6 +1,7 @@
 """Programs that play a world for each seed on several processors, and make some of the broken ones small."""
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -80,5 +81,11 @@ def play_all(
 
 
 def _played(play: Callable[[int], _P], seeds: Sequence[int], jobs: int) -> Iterator[_P]:
-    with get_context("spawn").Pool(jobs) as pool:
+    with get_context("spawn").Pool(jobs, _collect_rarely) as pool:
         yield from pool.imap(play, seeds)
+
+
+def _collect_rarely() -> None:
+    """A world is small and ends soon; what was imported stays. So there is little to collect."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)

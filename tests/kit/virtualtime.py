@@ -11,19 +11,17 @@ _T = TypeVar("_T")
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Instead of waiting, it lets the time pass."""
+    """Instead of waiting, it lets the time pass. It looks at no file: a system call costs more than most events."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if not ready and timeout is None:
+        if timeout is None:
             raise RuntimeError("everybody waits, and no timer is set")
-        if not ready and timeout:
-            self.now += timeout
-        return ready
+        self.now += timeout
+        return []
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):

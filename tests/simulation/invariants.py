@@ -1,10 +1,11 @@
 """What holds at each moment of a history, and at its end. A judge reads the objects of the API server alone."""
 
+import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from allocator import parse_slice
 from allocator.audit import device_findings
@@ -13,6 +14,8 @@ from extender.kube.api import Event, EventType, ObjectKey, RawObject, key_of
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, SLICES, Resource
 from extender.lab.api import MemoryApi
 from tests.simulation.kept import Moment, claims_of, classes_of, given_to_others, keeping_of, overdrawn, wasted
+
+_T = TypeVar("_T")
 
 _FINISHED: Final = {"Succeeded", "Failed"}
 _MINUTE: Final = 60.0
@@ -92,6 +95,9 @@ class Judge:
     _kept_since: dict[ObjectKey, float] = field(default_factory=dict)
     """Since when something is kept for each pod that waits."""
 
+    _there: Mapping[str, Mapping[ObjectKey, RawObject]] | None = None
+    """What there is, by kind and key; None: something has changed since."""
+
     _victims_for: Counter[str] = field(default_factory=Counter)
     _victims_of: dict[str, list[float]] = field(default_factory=dict)
     _overdrawn: dict[ObjectKey, float] = field(default_factory=dict)
@@ -100,11 +106,14 @@ class Judge:
     def __post_init__(self) -> None:
         self._pods, self._claims = self._objects[PODS.kind], self._objects[CLAIMS.kind]
         self._quotas, self._slices = self._objects[DEVICE_QUOTAS.kind], self._objects[SLICES.kind]
+        self._read_claim = _Read(lambda each: parse_claim_object(each).claim)
+        self._read_slice = _Read(parse_slice)
         self.api.follow(self)
 
     def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
         """What there is at first."""
         del at
+        self._there = None
         objects = list(objects)
         if (kept := self._objects.get(resource.kind)) is not None:
             kept.update((key_of(each), each) for each in objects)
@@ -120,6 +129,7 @@ class Judge:
         kept, key = self._objects.get(event.resource.kind), key_of(event.object)
         if kept is None:
             return
+        self._there = None
         before = kept.get(key)
         if event.type is EventType.DELETED:
             kept.pop(key, None)
@@ -184,9 +194,9 @@ class Judge:
         """No device is held twice by claims of bound pods, and no counter or capacity is overdrawn."""
         self.counted["no device twice"] += 1
         running = {each["metadata"]["uid"] for each in self._pods.values() if _holds(each)}
-        held = [each for each in self._claims.values() if running & {user["uid"] for user in users(each)}]
-        claims = [parse_claim_object(each).claim for each in held]
-        for finding in device_findings(claims, [parse_slice(each) for each in self._slices.values()]):
+        held = [each for each in self._claims.items() if running & {user["uid"] for user in users(each[1])}]
+        claims, slices = itertools.starmap(self._read_claim, held), self._slices.items()
+        for finding in device_findings([*claims], [*itertools.starmap(self._read_slice, slices)]):
             raise ViolationError("no device twice", f"after the bind of pod {key}: {finding}")
 
     def _does_not_collide(self, key: ObjectKey, claim: RawObject) -> None:
@@ -240,7 +250,9 @@ class Judge:
         return self.calm_since is not None and (not self.calm_since or self.now() - self.calm_since > _CALM_SECONDS)
 
     def _moment(self) -> Moment:
-        return Moment(self.now(), {kind: dict(each) for kind, each in self._objects.items()})
+        if self._there is None:
+            self._there = {kind: dict(each) for kind, each in self._objects.items()}
+        return Moment(self.now(), self._there)
 
     def look(self) -> None:
         """What holds from one moment to the next."""
@@ -381,6 +393,20 @@ class Judge:
         self.counted["no claim is held by nobody"] += 1
         for key in self.idle_claims():
             raise ViolationError("no claim is held by nobody", f"claim {key} has devices, and nobody uses it")
+
+
+class _Read(Generic[_T]):
+    """Reads objects, each once: an object that changes is another one."""
+
+    def __init__(self, read: Callable[[RawObject], _T]) -> None:
+        self._read = read
+        self._known: dict[ObjectKey, tuple[RawObject, _T]] = {}
+
+    def __call__(self, key: ObjectKey, obj: RawObject) -> _T:
+        known = self._known.get(key)
+        if known is None or known[0] is not obj:
+            known = self._known[key] = obj, self._read(obj)
+        return known[1]
 
 
 def _holds(pod: RawObject) -> bool:

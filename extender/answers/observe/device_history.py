@@ -13,7 +13,7 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.tools.offload import Offload
@@ -171,6 +171,11 @@ class HistoryKeeper(BackgroundTask):
         self._state = state
         self._history = history
         self._off_loop = off_loop
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until claims change: what has ended long ago is forgotten then."""
+        return UNTIL_NEWS
 
     async def tick(self) -> None:
         """Look at the claims that have changed."""

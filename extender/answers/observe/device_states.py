@@ -18,7 +18,7 @@ from allocator.usage import NOTHING_USED, PoolUsage
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.tools.offload import Offload
 
 _Nodes: TypeAlias = Map[str, NodeObject]
@@ -169,6 +169,11 @@ class StatesKeeper(BackgroundTask):
         self._version = -1
         self._left: dict[PoolId, None] = {}
         self._next = -math.inf
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until pools change, if none is left."""
+        return 0.0 if self._left else UNTIL_NEWS
 
     async def tick(self) -> None:
         """Work for a moment, if something is left to work out."""

@@ -13,7 +13,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, View, nodes_of
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.resources import SLICES
 from extender.tools.offload import Offload
 
@@ -103,6 +103,11 @@ class SizesKeeper(BackgroundTask):
         self._told: frozenset[tuple[str, str]] = frozenset()
         self._seen = -1
         """The version of the cluster at the last look."""
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until pools change."""
+        return UNTIL_NEWS
 
     async def tick(self) -> None:
         """Look at the pools that have changed."""

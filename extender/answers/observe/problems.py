@@ -190,6 +190,11 @@ class ProblemsKeeper(BackgroundTask):
         self._next = clock()
         self._told: Collection[str] = frozenset()
 
+    @property
+    def idle_seconds(self) -> float:
+        """Until the next look."""
+        return self._next - self._clock()
+
     async def tick(self) -> None:
         """Look again, if it is time."""
         if self._state.not_ready or self._clock() < self._next:

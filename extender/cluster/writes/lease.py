@@ -68,6 +68,11 @@ class SharedLease:
         self._seen = ("", 0.0)
         """The version of the lease that another replica holds, and when this replica first read it."""
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this replica has the lease, as far as it knows."""
+        return self._own is not None
+
     async def take(self) -> bool:
         """Take the lease, or renew it. Returns whether this replica has the lease now and had it before.
 

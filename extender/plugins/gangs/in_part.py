@@ -15,7 +15,7 @@ from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.events import Note
 from extender.framework.asked import Asked
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.plugins.gangs.gang import Gang, gang_at, gangs_in_part, in_part_words
 from extender.plugins.gangs.metrics import GangMetrics
 
@@ -74,7 +74,14 @@ class GangsInPart(BackgroundTask):
         self._clock = clock
         self._asked = asked
         self._again = 0.0
+        self._looked_at: Snapshot | None = None
         self._lacks: dict[GangKey, _Lack] = {}
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until the next look, if a gang lacks something or there is news."""
+        is_idle = not self._lacks and self._looked_at is self._state.snapshot
+        return UNTIL_NEWS if is_idle else self._again - self._clock()
 
     async def tick(self) -> None:
         """Look at all gangs, from time to time."""
@@ -82,7 +89,7 @@ class GangsInPart(BackgroundTask):
         if now < self._again or self._state.not_ready:
             return
         self._again = now + LOOK_SECONDS
-        snapshot = self._state.snapshot
+        snapshot = self._looked_at = self._state.snapshot
         found = {gang.key: gang for gang in gangs_in_part(snapshot)}
         self._end({key for key in self._lacks if key not in found}, snapshot)
         for key in found:

@@ -31,7 +31,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.queueing_hints import NO_HINT, queueing_hint
-from extender.framework.task import BackgroundTask, Found, Rejection
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, Rejection
 from extender.kube.api import ObjectKey
 from extender.plugins.gangs.gang import GANG, Gang, gang_at, is_alone
 from extender.plugins.gangs.in_part import GangsInPart
@@ -146,6 +146,10 @@ class _Settled:
 
     def __init__(self) -> None:
         self._known: dict[GangKey, tuple[object, ...]] = {}
+
+    def has_all(self, snapshot: Snapshot) -> bool:
+        """Whether all gangs that have members are settled."""
+        return all(self._is_same(key, snapshot) for key in snapshot.gangs.members)
 
     def others(self, snapshot: Snapshot) -> list[Gang]:
         """The other gangs that have members."""
@@ -294,6 +298,12 @@ class Gangs(BackgroundTask):
 
     def _has_shown(self, watch: Watch) -> bool:
         return not watch.is_planning and self._is_shown(watch)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until something changes, if all pods of all gangs have a node."""
+        is_idle = not (self._strays or self._long) and self._settled.has_all(self._state.snapshot)
+        return UNTIL_NEWS if is_idle else 0.0
 
     async def tick(self) -> None:
         """Look after each gang, the most important first; then plan those that lack something."""

@@ -46,6 +46,11 @@ class SchedulingContexts(BackgroundTask):
         self._seen = -1
         self._idle: dict[ObjectKey, float] = {}
 
+    @property
+    def idle_seconds(self) -> float:
+        """Until the next look."""
+        return self._again - self._clock()
+
     async def tick(self) -> None:
         """Look at contexts and claims, once a second."""
         if self._state.not_ready or self._clock() < self._again:

@@ -21,7 +21,7 @@ from extender.cluster.objects.claims import MARK, ClaimObject
 from extender.cluster.writes.claims import ClaimWrites
 from extender.cluster.writes.reservations import unprotected
 from extender.framework.controller_work import ControllerWork
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.encoding import dumped
 from extender.plugins.negotiation.deallocation import controllers_of
@@ -94,6 +94,11 @@ class ControllerReleases(BackgroundTask):
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
         """Releases."""
         return self._work.running
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until claims change, if none is to be released."""
+        return 0.0 if self._marked else UNTIL_NEWS
 
     async def tick(self) -> None:
         """Begin to release what is due. A controller that is slow holds up no other task and no other controller."""

@@ -18,7 +18,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.controller_work import ControllerWork
 from extender.framework.cycle import refreshed
 from extender.framework.pods.claims import Blocked, claims_of
-from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection, share_of
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, NodeLists, Rejection, share_of
 from extender.plugins.negotiation.known_controller import MOST_AT_ONCE
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.tools.fairness.fair_memory import ReportingMemory
@@ -167,6 +167,11 @@ class ControllerWaits(BackgroundTask):
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""
         self._waiting.pop(pod.uid)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until a pod is rejected, if none waits and there is no controller."""
+        return 0.0 if self._waiting or self._negotiation.controllers else UNTIL_NEWS
 
     async def tick(self) -> None:
         """Begin to ask for pods that are due. The answers come between the turns."""

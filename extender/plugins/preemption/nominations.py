@@ -23,7 +23,7 @@ from extender.cluster.writes.pods import Nominator
 from extender.framework.bind_errors import REFUSALS, BindError
 from extender.framework.decisions.solver import Solver
 from extender.framework.held_devices import are_leaving
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError, revision
 from extender.planning.kube_scheduler import rejection
 from extender.plugins.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
@@ -122,6 +122,11 @@ class Nominations:
         """The nomination of a pod. It begins now if it is not known."""
         now = self._solver.clock()
         return self._known.setdefault(pod.uid, Nomination(pod, keeping, since=now, checked=now))
+
+    @property
+    def has_some(self) -> bool:
+        """Whether there are nominations to look after."""
+        return bool(self._known)
 
     def is_ended(self, pod: Pod) -> bool:
         """Whether dra-extender has ended the nomination of this pod, and the watch does not show that yet."""
@@ -306,6 +311,11 @@ class KeptOfBound(BackgroundTask):
         self._nominator = nominator
         self._seen = -1
         self._due: dict[ObjectKey, None] = {}
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until pods change, if none is left."""
+        return 0.0 if self._due else UNTIL_NEWS
 
     async def tick(self) -> None:
         """End what is kept for some pods. What could not be written is left: nothing depends on it."""

@@ -40,7 +40,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.plugin import Refused
-from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.planner import Planner, UndecidedError
 from extender.plugins.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
@@ -231,6 +231,12 @@ class Preemptor(BackgroundTask):
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
         """The evictions that go on."""
         return list(self._evicting.values())
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until a pod is rejected, if none is chosen for."""
+        is_idle = not (self._asked or self._chosen or self._waiting or self._nominations.has_some)
+        return UNTIL_NEWS if is_idle else 0.0
 
     async def tick(self) -> None:
         """Take the next step of each preemption, if the cluster is known well enough."""

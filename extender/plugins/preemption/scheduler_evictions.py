@@ -16,7 +16,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind_errors import REFUSALS, BindError
 from extender.framework.decisions.solver import Solver
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.framework.victims import Victims
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.plugins.preemption.eviction_limits import (
@@ -123,6 +123,11 @@ class SchedulerEvictions(BackgroundTask):
         if made is not None and made.node == node and isinstance(error, REFUSALS):
             made.refusals += 1
             made.cause = error.why
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until a scheduler asks, if no eviction is followed."""
+        return 0.0 if self._offers or self._made or self._refused else UNTIL_NEWS
 
     async def tick(self) -> None:
         """See which evictions were made, and what they were good for; wake pods that had to wait."""

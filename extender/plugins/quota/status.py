@@ -17,7 +17,7 @@ from extender.cluster.writes.lease import LONG, SharedLease
 from extender.cluster.writes.other_kinds import write_quota_status
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError
 from extender.plugins.quota.limit_use import QuotaMetrics
 from extender.plugins.quota.overrun import excess
@@ -144,6 +144,12 @@ class QuotaStatus(BackgroundTask):
         self._look = 0
         self._looked: dict[ObjectKey, int] = {}
         """The number of the look that got to a quota last; quotas with the lowest number come first."""
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until the next look, if there are quotas."""
+        is_idle = not (self._state.snapshot.device_quotas or self._lease.is_held)
+        return UNTIL_NEWS if is_idle else self._again - self._solver.clock()
 
     async def tick(self) -> None:
         """Write the statuses that are wrong."""

@@ -18,7 +18,7 @@ from allocator.tools import Printable, printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import WAITS, Pod
 from extender.cluster.writes.pods import condition_patch, patch_status
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import Api, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError
 from extender.tools.fairness.fair_memory import FairMemory
 from extender.tools.fairness.turns import Turns
@@ -84,6 +84,12 @@ class PodConditions(BackgroundTask):
         """Without reasons, the pod is going to be tried."""
         if not reasons:
             self._wanted.pop(pod.uid)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until pods change, if no condition is to be written."""
+        is_idle = not self._wanted and self._state.snapshot.pods is self._ended_in
+        return UNTIL_NEWS if is_idle else 0.0
 
     async def tick(self) -> None:
         """Write what is due."""

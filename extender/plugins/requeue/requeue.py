@@ -25,7 +25,7 @@ from extender.framework.rejected_pods import (
     RejectedPod,
     backoff,
 )
-from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.plugins.requeue.judged_pods import judge_pods
 from extender.tools.fairness.fair_memory import ReportingMemory
@@ -141,6 +141,14 @@ class Requeue(BackgroundTask):
         self.on_woken(pod)
         if pod.uid in self._woken:
             self._woken[pod.uid] = min(self._woken[pod.uid], self._decider.solver.clock() + BINDING_SECONDS)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until something changes, or the time of a pod comes whose search was stopped."""
+        waiting = self._rejected.values()
+        if self._woken or self._waking or any(each.attention is Attention.NOW for each in waiting):
+            return 0.0
+        return min((each.again for each in waiting), default=UNTIL_NEWS) - self._decider.solver.clock()
 
     async def tick(self) -> None:
         """Wake those that can be helped."""

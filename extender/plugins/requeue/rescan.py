@@ -22,7 +22,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
 from extender.framework.asked import Asked
 from extender.framework.handle import Handle
-from extender.framework.task import UNSEEN, BackgroundTask, Found
+from extender.framework.task import UNSEEN, UNTIL_NEWS, BackgroundTask, Found
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import DEFAULT_SCHEDULER, no_attempt
 from extender.tools.fairness.backlog import Backlog
@@ -126,6 +126,13 @@ class Rescan(BackgroundTask):
         """The uids of the pods that wait and that the tasks are to be told of."""
         self._has_begun = False
         self._again = 0.0
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until a scheduler begins to ask, if nothing is to be read or told."""
+        probed = any(name not in self._met and each.probes < PROBES for name, each in self._unmet.items())
+        has_read = self._has_begun and self._unread is None
+        return 0.0 if not has_read or self._backlog or self._new or self._missed or probed else UNTIL_NEWS
 
     async def tick(self) -> None:
         """Read some pods, and tell the tasks of some."""

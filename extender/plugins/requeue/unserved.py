@@ -20,7 +20,7 @@ from extender.framework.handle import Handle
 from extender.framework.likeness import likeness_of
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.rejected_pods import PATIENCE
-from extender.framework.task import BackgroundTask, Rejection, share_of
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, Rejection, share_of
 from extender.plugins.requeue.pod_condition import PodConditions
 from extender.tools.fairness.fair_memory import FairMemory
 from extender.tools.fairness.turns import Turns
@@ -149,6 +149,11 @@ class Unserved(BackgroundTask):
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""
         self.forget(pod)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until a pod is rejected, if none waits to be told."""
+        return 0.0 if self._waiting else UNTIL_NEWS
 
     async def tick(self) -> None:
         """Tell pods."""

@@ -12,7 +12,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.lease import SharedLease
 from extender.framework.handle import Handle
 from extender.framework.problem import Look, Problem
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import RESOURCE_CLASSES
 from extender.plugins.resource_classes.keeper import keep_device_classes
@@ -56,6 +56,12 @@ class ResourceClasses(BackgroundTask):
         self._again = 0.0
         self._done: Snapshot | None = None
         """The snapshot after which nothing was left to write."""
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until the next look, if there are such classes."""
+        is_idle = not (self._state.snapshot.objects(ResourceClass) or self._lease.is_held)
+        return UNTIL_NEWS if is_idle else self._again - self._clock()
 
     async def tick(self) -> None:
         """Write what has to be written, if classes have changed."""

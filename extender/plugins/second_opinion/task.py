@@ -16,7 +16,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.framework.handle import Handle
 from extender.framework.problem import Look, Problem
-from extender.framework.task import BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.second_opinion.looks import SecondLooks
@@ -122,6 +122,12 @@ class SecondOpinions(BackgroundTask):
         self._version: int | None = None
         self._again = 0.0
         self._looks: SecondLooks | None = None
+
+    @property
+    def idle_seconds(self) -> float:
+        """Until claims change, or until the next look at those that wait."""
+        is_idle = not self._waiting and self._version == self._state.snapshot.version
+        return UNTIL_NEWS if is_idle else self._again - self._clock()
 
     async def tick(self) -> None:
         """Look at some of the allocations that have appeared, and at the rest later."""

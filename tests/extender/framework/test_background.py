@@ -10,16 +10,22 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import EMPTY
 from extender.framework.asked import Asked
-from extender.framework.background_runner import PAUSE_SECONDS, REST_SECONDS, TURN_SECONDS, BackgroundRunner
+from extender.framework.background_runner import (
+    LONGEST_SECONDS,
+    PAUSE_SECONDS,
+    REST_SECONDS,
+    TURN_SECONDS,
+    BackgroundRunner,
+)
 from extender.framework.bind_errors import BindError
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.filter import FilterResult
 from extender.framework.reasons import Reasons
-from extender.framework.task import BackgroundTask, Rejection
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, Rejection
 from extender.framework.victims import Victims
 from extender.framework.wire import FilterArgs
 from extender.kube.api import Event, EventType
-from extender.kube.resources import CLAIMS
+from extender.kube.resources import CLAIMS, RESOURCES
 from extender.tools.faults import Faults
 from tests.kit import virtualtime
 from tests.kit.clusters import claim
@@ -232,6 +238,76 @@ async def test_what_happens_gives_a_turn_soon_and_more_of_them_for_a_while(happe
         assert hearing.heard.count("tick") == before + 3
         await virtualtime.elapse(50.0)
     await turns.end()
+
+
+class Idle(Hearing):
+    """Has nothing to do while nothing happens, until some time.
+
+    Attributes:
+        until: the time.
+    """
+
+    def __init__(self, until: float = UNTIL_NEWS) -> None:
+        super().__init__()
+        self.until = until
+
+    @property
+    def idle_seconds(self) -> float:
+        return self.until - asyncio.get_running_loop().time()
+
+
+async def turns_in(seconds: float, *tasks: Hearing) -> list[int]:
+    """How many turns tasks have had after some seconds, one list for all."""
+    await ticks_in(seconds, *tasks)
+    return [each.heard.count("tick") for each in tasks]
+
+
+@in_virtual_time
+async def test_while_nothing_happens_a_task_that_has_nothing_to_do_has_few_turns_and_others_have_theirs() -> None:
+    idle, busy = await turns_in(1000.0, Idle(), Hearing())
+    assert 1000 / LONGEST_SECONDS * 0.9 <= idle <= 1000 / LONGEST_SECONDS + 10
+    assert busy >= 1000 / REST_SECONDS * 0.8
+    assert (await turns_in(1000.0, Idle()))[0] == pytest.approx(idle, abs=5)
+
+
+@in_virtual_time
+async def test_a_task_that_waits_for_some_time_has_a_turn_then() -> None:
+    waiting = Idle(until=16.5)
+    turns = Turns(waiting)
+    await virtualtime.elapse(16.4)
+    before = waiting.heard.count("tick")
+    await virtualtime.elapse(0.1 + PAUSE_SECONDS)
+    assert waiting.heard.count("tick") == before + 1
+    await turns.end()
+
+
+def _the_end_of_all_doubt(turns: Turns) -> None:
+    for each in RESOURCES.values():
+        turns.state.trust(each)
+
+
+@pytest.mark.parametrize("happens", [_a_change, _a_message, _the_end_of_all_doubt])
+@in_virtual_time
+async def test_what_happens_gives_a_task_a_turn_soon_that_had_nothing_to_do(happens: Callable[[Turns], None]) -> None:
+    idle = Idle()
+    turns = Turns(idle)
+    await virtualtime.elapse(57.3)
+    before = idle.heard.count("tick")
+    happens(turns)
+    await virtualtime.elapse(PAUSE_SECONDS + 0.01)
+    assert idle.heard.count("tick") == before + 1
+    await turns.end()
+
+
+@in_virtual_time
+async def test_a_task_that_cannot_say_how_long_it_has_nothing_to_do_keeps_no_other_from_its_turns() -> None:
+    class Failing(Idle):
+        @property
+        def idle_seconds(self) -> float:
+            raise ZeroDivisionError
+
+    failing, idle = await turns_in(100.0, Failing(), Idle())
+    assert failing == idle >= 100 / REST_SECONDS * 0.8
 
 
 @in_virtual_time
