@@ -151,13 +151,14 @@ class BackgroundRunner:
         """Give the tasks their turns until `finish` is called."""
         self._run = asyncio.current_task()
         clock = asyncio.get_running_loop().time
-        happened = due = all_due = clock()
+        told = happened = due = all_due = clock()
         wanted: list[float] = []
         try:
             with self._state.telling(self._note_happening):
                 while (has_news := await self._pause(due)) is not None:
                     now = clock()
-                    happened = now if has_news else happened
+                    if has_news:
+                        told = happened = now
                     if has_news or not wanted or now >= all_due:
                         tasks, all_due = self.tasks, now + LONGEST_SECONDS
                     else:
@@ -166,7 +167,7 @@ class BackgroundRunner:
                     ended = clock()
                     if ended - now > _WORK_SECONDS:
                         happened = ended
-                    wanted = self._wanted(ended) if ended - happened >= REST_SECONDS else []
+                    wanted = self._wanted(ended) if ended - told >= REST_SECONDS else []
                     rest = min(REST_SECONDS, _REST_SHARE * (ended - happened))
                     due = min(all_due, max(ended + rest, min(wanted, default=ended)))
         except asyncio.CancelledError:

@@ -15,7 +15,7 @@ import orjson
 from extender.config.settings import Settings
 from extender.kube.api import ApiError, Event, EventType, RawObject, key_of
 from extender.kube.connection.transport import HttpRequest
-from extender.kube.resources import CLAIMS, DAEMON_SETS, POOL_REQUESTS, Resource
+from extender.kube.resources import CLAIMS, DAEMON_SETS, EVENTS, LEASES, POOL_REQUESTS, Resource
 from extender.lab.api import MemoryApi
 from extender.lab.manifests import LOADED
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
@@ -61,10 +61,19 @@ _WRITES: Final = (
 )
 """Methods, and parts of paths."""
 
+_NO_WRITES: Final = (f"/{LEASES.plural}", f"/{EVENTS.plural}")
+"""Parts of the paths of writes that change nothing for pods and claims."""
+
 _QUESTIONS: Final = (UNSUITABLE_NODES, ALLOCATE, DEALLOCATE)
 _AWAY: Final = (Fault(error="connection refused"), Fault(reply_lost="timed out"), Fault(fault="HTTP 500"))
 
 _JUDGED_SECONDS: Final = 0.25
+"""Between two looks of the judge while something happens."""
+
+_CALM_JUDGED_SECONDS: Final = 2.5
+"""Between two looks while nothing does."""
+
+_CALM_AFTER_SECONDS: Final = 5.0
 
 
 @dataclass
@@ -141,10 +150,9 @@ class _World:
         self._server = SimulatedServer(self._api, self.judge.evicts)
         Kubelets(self._api, self._chance)
         AttachingDrivers(self._api, self._chance)
-        settings = Settings.model_validate(plan.settings)
+        self._settings = Settings.model_validate(plan.settings)
         self._replicas = [
-            Replica(f"replica-{number}", self._link, settings, self._controllers, self._chance, self._skew(number))
-            for number in range(plan.replicas)
+            self._replica(f"replica-{number}", self._link, self._skew(number)) for number in range(plan.replicas)
         ]
         self._scheduler = KubeScheduler(self._api, self._replicas, self._chance, _SCHEDULER, plan.hears)
         self._mistakes: list[BaseException] = []
@@ -153,11 +161,13 @@ class _World:
         self._faults: Counter[tuple[int, str]] = Counter()
         self._ends_at: list[tuple[tuple[str, str], float]] = []
         """At which writes a replica is to end, and for how long."""
+        self._writes = Counter[str]()
+        """Of the replicas, by method and path, without leases and Events."""
         self._made_again = 0
         """How many pods are to be made again while they are bound."""
         self._api.follow(self)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._begin(control_claims(self._api, self._chance, has_group_claims=settings.features.group_claims))
+        self._begin(control_claims(self._api, self._chance, has_group_claims=self._settings.features.group_claims))
         self._begin(self._scheduler.run())
 
     def _now(self) -> datetime:
@@ -167,6 +177,9 @@ class _World:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _replica(self, name: str, link: Callable[[str], Link], skew: float) -> Replica:
+        return Replica(name, link, self._settings, self._controllers, self._chance, skew, reports=self._plan.reports)
 
     def _skew(self, number: int) -> float:
         return self._chance.between("skew", -1800.0, 1800.0) if number and plans.SKEW in self._plan.faults else 0.0
@@ -214,7 +227,8 @@ class _World:
             if left <= 0:
                 return
             self.judge.look()
-            await virtualtime.elapse(min(left, _JUDGED_SECONDS))
+            is_calm = self._loop.time() - self.judge.changed_at > _CALM_AFTER_SECONDS
+            await virtualtime.elapse(min(left, _CALM_JUDGED_SECONDS if is_calm else _JUDGED_SECONDS))
 
     def _turn(self, span: Span, *, begins: bool) -> None:
         """A fault begins or ceases; several of a kind may overlap."""
@@ -252,6 +266,8 @@ class _World:
 
     def _heed_write(self, name: str, request: HttpRequest) -> None:
         """A replica has written something, and does not know it yet: it may be time for it to end."""
+        if not any(part in request.path for part in _NO_WRITES):
+            self._writes[f"{request.method} {request.path}"] += 1
         for each in self._ends_at:
             (method, path), seconds = each
             if request.method == method and path in request.path:
@@ -313,6 +329,22 @@ class _World:
         if not _DISTURBING & {each.what for each in self._plan.steps}:
             self.judge.check_gangs()
         await self._until(self._loop.time())
+        if self._plan.calm:
+            await self._check_calm()
+
+    async def _check_calm(self) -> None:
+        """While nothing happens, nothing is written, and so no pod gets a node. Raises ViolationError.
+
+        kube-scheduler tries the pods that wait every five minutes.
+        """
+        self._writes.clear()
+        await self._until(self._loop.time() + self._plan.calm)
+        self.judge.counted["nothing is written while nothing happens"] += 1
+        if self._writes:
+            what, times = self._writes.most_common(1)[0]
+            raise ViolationError("nothing is written while nothing happens", f"{times} times {what}")
+        self._check_memory()
+        await self._check_caches()
 
     def _check_memory(self) -> None:
         """No replica assumes an allocation any more but for binds that are under way. Raises ViolationError."""
@@ -344,8 +376,7 @@ class _World:
         return {key: each.claim.uid for key, each in known.items()} == self.judge.claims()
 
     def _fits(self, moment: Moment, pod: RawObject) -> bool:
-        settings = Settings.model_validate(self._plan.settings)
-        return fits(moment, pod, self._scheduler.nodes_for(pod), settings, self._loop.time)
+        return fits(moment, pod, self._scheduler.nodes_for(pod), self._settings, self._loop.time)
 
     async def _could_run(self, bound: Sequence[str] = ()) -> list[str]:
         """The pods that wait although a new replica, which remembers nothing, finds a node for them.
@@ -353,8 +384,9 @@ class _World:
         Args:
             bound: only these pods count, and the new replica has to bind them, too.
         """
-        settings = Settings.model_validate(self._plan.settings)
-        fresh = Replica("replica-0", self._quiet_link, settings, self._controllers, self._chance, 0)
+        if not self._scheduler.waiting():
+            return []
+        fresh = self._replica("replica-0", self._quiet_link, 0.0)
         fresh.start()
         try:
             await fresh.get_ready()

@@ -61,6 +61,7 @@ class Judge:
         is_sole: one process alone writes allocations, from the start to the end.
         calm_since: since when no fault lasts; None while one does.
         bound: how many pods were bound.
+        changed_at: when something has changed last.
         violation: the first one.
         counted: how often each law was checked.
     """
@@ -72,6 +73,7 @@ class Judge:
     is_sole: bool = False
     calm_since: float | None = 0.0
     bound: int = 0
+    changed_at: float = 0.0
     violation: ViolationError | None = None
     counted: Counter[str] = field(default_factory=Counter)
     _objects: dict[str, dict[ObjectKey, RawObject]] = field(default_factory=lambda: {each: {} for each in RESOURCES})
@@ -129,7 +131,7 @@ class Judge:
         kept, key = self._objects.get(event.resource.kind), key_of(event.object)
         if kept is None:
             return
-        self._there = None
+        self._there, self.changed_at = None, self.now()
         before = kept.get(key)
         if event.type is EventType.DELETED:
             kept.pop(key, None)
@@ -153,7 +155,7 @@ class Judge:
                 self._kept_since.pop(key, None)
             else:
                 self._kept_since.setdefault(key, self.now())
-        if event.resource == DEVICE_QUOTAS:
+        if event.resource == DEVICE_QUOTAS and (before is None or before["spec"] != event.object["spec"]):
             self._overdrawn[key] = math.inf
         if event.resource == CLAIMS:
             if self.is_sole and _is_allocated(event.object) and not _is_allocated(before or {}):

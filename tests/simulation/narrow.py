@@ -14,10 +14,13 @@ from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice,
 from tests.kit.objects.quotas import limited, quota
 from tests.simulation.link import ADMISSION, CUT_WATCH, ERRORS, LATE_WATCH, LOST, PARTITION, SLOWNESS
 from tests.simulation.plan import (
+    CALM_SECONDS,
+    CALM_SHARE,
     CRASH,
     CRASH_AT_WRITE,
     MADE_AGAIN_WHILE_BOUND,
     RELIST,
+    REPORTING,
     Plan,
     Span,
     Step,
@@ -94,6 +97,8 @@ def narrow_plan(seed: int) -> Plan:
         replicas=scene.replicas,
         hears=draw(0.6) if scene.hears is None else scene.hears,
         seconds=_SECONDS,
+        reports=draw(REPORTING),
+        calm=CALM_SECONDS if draw(CALM_SHARE) else 0.0,
     )
 
 

@@ -57,6 +57,13 @@ CYCLE: Final = len(_BLOCKS) * len(FAULTS)
 """So many successive seeds, from a multiple of it, have each pair of capabilities with each fault: the capabilities are
 put into groups, and each two groups meet each fault. The next cycle has other groups."""
 
+REPORTING: Final = 0.25
+"""The share of the histories in which the service does what only tells people something."""
+
+CALM_SHARE: Final = 0.125
+CALM_SECONDS: Final = 3600.0
+"""A share of the histories end with an hour in which nothing happens."""
+
 SECONDS: Final = 120.0
 """The time in which things happen."""
 
@@ -128,6 +135,8 @@ class Plan:
         replicas: how many there are.
         hears: whether events of others move the scheduler's pods.
         seconds: the time in which things happen.
+        calm: seconds after the end in which nothing happens.
+        reports: whether the service does what only tells people something, too. It takes a fifth of the processor time.
     """
 
     seed: int
@@ -140,6 +149,8 @@ class Plan:
     replicas: int
     hears: bool
     seconds: float = SECONDS
+    calm: float = 0.0
+    reports: bool = True
 
     def __str__(self) -> str:
         there = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in self.objects)
@@ -173,6 +184,8 @@ def wide_plan(seed: int) -> Plan:
         spans=tuple(_spans(draw, faults, replicas)),
         replicas=replicas,
         hears=draw(0.6),
+        reports=draw(REPORTING),
+        calm=CALM_SECONDS if draw(CALM_SHARE) else 0.0,
     )
 
 

@@ -6,6 +6,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from extender.answers.observe.device_history import HistoryKeeper
+from extender.answers.observe.device_states import StatesKeeper
+from extender.answers.observe.pool_sizes import SizesKeeper
+from extender.answers.observe.problems import ProblemsKeeper
 from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.cluster.live import LiveCluster
 from extender.config.settings import Settings
@@ -13,6 +17,8 @@ from extender.framework.wire import decode_bind, decode_filter, decode_preempt
 from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi
 from extender.plugins.negotiation.protocol import Controller
+from extender.plugins.requeue.unserved import Unserved
+from extender.plugins.second_opinion.task import SecondOpinions
 from extender.tools.verb_priority import VerbPriority
 from tests.corpus.chance import clocks
 from tests.corpus.stage import replica_state
@@ -23,6 +29,9 @@ from tests.simulation.link import Link
 from tests.simulation.owned import Process, owned_by
 
 _T = TypeVar("_T")
+
+_REPORTING_TASKS: Final = (Unserved, SecondOpinions, HistoryKeeper, StatesKeeper, SizesKeeper, ProblemsKeeper)
+"""Events with explanations, second opinions, and what tables and problems are made of."""
 
 _LONGEST_SEARCH: Final = 0.05
 """Seconds that work in a thread takes at most here, by the clock of the world."""
@@ -46,6 +55,7 @@ class Replica:
         controllers: of negotiated claims, by name.
         chance: draws how long work takes.
         skew: seconds by which its clock is ahead.
+        reports: whether it does what only tells people something, and what nothing else depends on.
     """
 
     def __init__(
@@ -56,6 +66,8 @@ class Replica:
         controllers: Mapping[str, Controller],
         chance: Chance,
         skew: float,
+        *,
+        reports: bool,
     ) -> None:
         self.name = name
         self._make_link = link
@@ -63,6 +75,7 @@ class Replica:
         self._controllers = controllers
         self._chance = chance
         self._skew = skew
+        self._reports = reports
         self._process: Process | None = None
         self.link: Link | None = None
         self.extender: Extender | None = None
@@ -153,6 +166,9 @@ class Replica:
             around = Surroundings(live, self._controllers, now=self._now, verb_priority=verbs)
             solver = make_solver(self._settings, loop.time)
             extender = make_extender(api, state, solver, self._settings, around=around, off_loop=self._aside)
+        if not self._reports:
+            tasks = extender.service.background.tasks
+            tasks[:] = [each for each in tasks if not isinstance(each, _REPORTING_TASKS)]
         asyncio.create_task(live.run(state))  # noqa: RUF006 - the process holds it
         self.extender = extender
         await extender.service.background.run()

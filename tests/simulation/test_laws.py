@@ -10,7 +10,7 @@ from extender.cluster.objects.pods import KEPT, Keeping
 from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey, key_of
-from extender.kube.resources import CLAIMS, PODS, RESOURCES
+from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES
 from tests.corpus.machines import raw
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
@@ -31,7 +31,12 @@ def world(*more: Object) -> Any:
 
 
 def quota(devices: int) -> Object:
-    return raw("DeviceQuota", "q", namespace="ns", spec={"limits": [{"deviceClassName": "gpu", "devices": devices}]})
+    return raw(
+        "DeviceQuota",
+        "q",
+        namespace="ns",
+        spec={"limits": [{"name": "gpu", "deviceClassName": "gpu", "devices": devices}]},
+    )
 
 
 async def keep(api: Any, name: str, device: str, *victims: str) -> None:
@@ -109,6 +114,25 @@ async def test_what_is_kept_counts_in_a_quota(most: int, found: bool) -> None:
     await bind(api, "p", "gpu-0")
     await keep(api, "q", "gpu-1")
     for time[0] in (1.0, 12.0):
+        judge.look()
+    assert (law(judge) == "no DeviceQuota is exceeded by what is kept") is found
+
+
+@virtualtime.in_virtual_time
+@pytest.mark.parametrize(("devices", "found"), [(1, True), (2, False)], ids=["its status is", "people lower it"])
+async def test_a_quota_may_be_exceeded_once_people_lower_it_and_not_once_its_status_is_written(
+    devices: int, found: bool
+) -> None:
+    api = world(*wanting("p"), *wanting("q"), quota(devices))
+    time = [0.0]
+    judge = Judge(api, now=lambda: time[0])
+    await bind(api, "p", "gpu-0")
+    await keep(api, "q", "gpu-1")
+    judge.look()
+    limit = {"name": "gpu", "deviceClassName": "gpu", "devices": 1}
+    patch = {"status": {"claims": 1}} if devices == 1 else {"spec": {"limits": [limit]}}
+    await (api.patch_status if devices == 1 else api.patch)(DEVICE_QUOTAS, _key("q"), patch)
+    for time[0] in (6.0, 20.0):
         judge.look()
     assert (law(judge) == "no DeviceQuota is exceeded by what is kept") is found
 
