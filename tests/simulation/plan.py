@@ -61,8 +61,8 @@ REPORTING: Final = 0.25
 """The share of the histories in which the service does what only tells people something."""
 
 CALM_SHARE: Final = 0.125
-CALM_SECONDS: Final = 3600.0
-"""A share of the histories end with an hour in which nothing happens."""
+CALM_SECONDS: Final = 900.0
+"""A share of the histories end with a quarter of an hour in which nothing happens."""
 
 SECONDS: Final = 120.0
 """The time in which things happen."""
