@@ -37,7 +37,8 @@ from tests.operations.audit import RunningAudit
 from tests.simulation.actors import AttachingDrivers, People
 from tests.simulation.chance import Chance
 from tests.simulation.invariants import Judge, ViolationError
-from tests.simulation.plan import CAPABILITIES
+from tests.simulation.plan import CAPABILITIES, REPORTING
+from tests.simulation.replica import leave_out_reports
 
 EACH: Final = 500
 """Operations on one cluster."""
@@ -169,6 +170,7 @@ class _Run:
         self.judge, self.audit = Judge(self._api), RunningAudit(self._api)
         AttachingDrivers(self._api, Chance(f"drivers {plan.seed}"))
         self._is_late = draw(0.4)
+        self._reports = draw(REPORTING)
         self._replicas = [self._started() for _ in range(2 if self._is_late else 1)]
 
     def _now(self) -> datetime:
@@ -182,6 +184,8 @@ class _Run:
             around = Surroundings(controllers=self._world.controllers, now=self._now)
             off_loop = after_a_while if self._is_late else at_once
             extender = make_extender(self._api, state, solver, self._settings, around=around, off_loop=off_loop)
+        if not self._reports:
+            leave_out_reports(extender)
         tap = _Tap(LateWatch(state) if self._is_late else state)
         self._api.follow(tap)
         return _Replica(extender, tap)

@@ -41,6 +41,12 @@ def _go_on(_seconds: float) -> None:
     """No thread works beside another one here: an explanation that lets verbs go first does not wait for them."""
 
 
+def leave_out_reports(extender: Extender) -> None:
+    """Take from the background tasks those that only tell people something."""
+    tasks = extender.service.background.tasks
+    tasks[:] = [each for each in tasks if not isinstance(each, _REPORTING_TASKS)]
+
+
 class AwayError(Exception):
     """The replica does not answer: it is not there, or it has ended meanwhile."""
 
@@ -167,8 +173,7 @@ class Replica:
             solver = make_solver(self._settings, loop.time)
             extender = make_extender(api, state, solver, self._settings, around=around, off_loop=self._aside)
         if not self._reports:
-            tasks = extender.service.background.tasks
-            tasks[:] = [each for each in tasks if not isinstance(each, _REPORTING_TASKS)]
+            leave_out_reports(extender)
         asyncio.create_task(live.run(state))  # noqa: RUF006 - the process holds it
         self.extender = extender
         await extender.service.background.run()
