@@ -1,12 +1,7 @@
 """The API server of a simulated world: objects in memory behind paths, with lists in pages, watches and a history."""
 
-import asyncio
-from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
 from http import HTTPStatus
-from operator import itemgetter
-from typing import Final
 
 import orjson
 
@@ -16,25 +11,8 @@ from extender.kube.encoding import dumps
 from extender.kube.resources import PODS, RESOURCES, Resource
 from extender.lab.api import MemoryApi
 from tests.kit.servers.raw import Call, discovery
+from tests.kit.servers.watches import Watch, WatchedChanges
 from tests.kit.servers.writable import written
-
-_BOOKMARK_SECONDS: Final = 60.0
-_EXPIRED: Final = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-
-
-@dataclass(slots=True)
-class _History:
-    """The changes of one kind.
-
-    Attributes:
-        lines: revision and line of each change, ascending.
-        forgotten: the revision of the latest change that the history has no more.
-        changed: is set at the next change.
-    """
-
-    lines: list[tuple[int, bytes]] = field(default_factory=list)
-    forgotten: int = 0
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class SimulatedServer:
@@ -49,26 +27,21 @@ class SimulatedServer:
         self.api = api
         self._evicts = evicts
         self.revision = 0
-        self._histories = {kind: _History() for kind in RESOURCES}
+        self._changes = {kind: WatchedChanges() for kind in RESOURCES}
         self._discovery = discovery()
         api.follow(self)
 
     def compact(self) -> None:
         """Forget the history: watches from an older revision have to list again."""
-        for history in self._histories.values():
-            if history.lines:
-                history.forgotten = history.lines[-1][0]
-                history.lines.clear()
+        for each in self._changes.values():
+            each.forget()
 
     # --- what the objects tell --------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
         """An object has changed."""
         self.revision = revision_of(event.object)
-        history = self._histories[event.resource.kind]
-        history.lines.append((self.revision, _line(event.type.value, event.object)))
-        history.changed.set()
-        history.changed = asyncio.Event()
+        self._changes[event.resource.kind].add(self.revision, event.type.value, event.object)
 
     def replace(self, _resource: Resource, _objects: Iterable[RawObject], at: int) -> bool:
         """The objects at the start."""
@@ -111,52 +84,16 @@ class SimulatedServer:
         more = {"continue": f"{end}@{at}"} if end < len(listing.items) else {}
         return {"metadata": {"resourceVersion": at, **more}, "items": listing.items[int(start) : end]}
 
-    async def watch(self, request: HttpRequest) -> AsyncIterator[bytes]:
+    def watch(self, request: HttpRequest) -> AsyncIterator[bytes]:
         """The lines of a watch, until its time is over."""
         call = Call.of_path(request.method, request.path, dict(request.query), b"")
         assert call.resource is not None, request.path
-        loop, history = asyncio.get_running_loop(), self._histories[call.resource.kind]
-        deadline = loop.time() + float(call.query["timeoutSeconds"])
-        since = int(call.query.get("resourceVersion", self.revision))
-        if "sendInitialEvents" in call.query:
-            listing = await self.api.list(call.resource)
-            since = max(listing.revision, self.revision)
-            for each in listing.items:
-                yield _line("ADDED", each)
-            yield _bookmark(call.resource, since, {"k8s.io/initial-events-end": "true"})
-        bookmark_at = loop.time() + _BOOKMARK_SECONDS
-        while loop.time() < deadline:
-            if since < history.forgotten:
-                yield orjson.dumps({"type": "ERROR", "object": _EXPIRED}) + b"\n"
-                return
-            news = history.lines[bisect_right(history.lines, since, key=itemgetter(0)) :]
-            for at, line in news:
-                since = at
-                yield line
-            if news:
-                continue  # while they were on their way, others may have come
-            if loop.time() >= bookmark_at:
-                since, bookmark_at = self.revision, loop.time() + _BOOKMARK_SECONDS
-                yield _bookmark(call.resource, since, {})
-            else:
-                await _until(history.changed, min(deadline, bookmark_at))
+        resource = call.resource
 
+        async def listed() -> Iterable[RawObject]:
+            return (await self.api.list(resource)).items
 
-async def _until(changed: asyncio.Event, deadline: float) -> None:
-    try:
-        async with asyncio.timeout_at(deadline):
-            await changed.wait()
-    except TimeoutError:
-        return
-
-
-def _line(kind: str, obj: RawObject) -> bytes:
-    return b'{"type":"%b","object":%b}\n' % (kind.encode(), dumps(obj))
-
-
-def _bookmark(resource: Resource, at: int, annotations: dict[str, str]) -> bytes:
-    metadata = {"resourceVersion": str(at), "annotations": annotations}
-    return _line("BOOKMARK", {"kind": resource.kind, "metadata": metadata})
+        return Watch(resource, self._changes[resource.kind], lambda: self.revision, listed).lines(call.query)
 
 
 def _refusal(error: ApiError) -> HttpReply:

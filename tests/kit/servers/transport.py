@@ -18,9 +18,7 @@ from allocator import GATES, Features
 from extender.kube.api import ObjectKey, RawObject, key_of
 from extender.kube.connection.transport import HttpReply, HttpRequest, NotSentError, TransportError
 from extender.kube.resources import NAMESPACES, RESOURCES, Resource
-
-BOOKMARK_SECONDS = 60.0
-"""Between bookmarks; there is another one two seconds before a watch ends."""
+from tests.kit.servers.watches import Watch, WatchedChanges, expired, line_of
 
 ALL_VERSIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "": {"v1": frozenset({"namespaces", "nodes", "pods", "pods/binding"})},
@@ -124,7 +122,7 @@ class FakeApi:
     revision: int = 100
     compacted: int = 0
     _history: dict[str, list[Change]] = field(default_factory=lambda: {resource.kind: [] for resource in _KEPT})
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _changes: dict[str, WatchedChanges] = field(default_factory=lambda: {each.kind: WatchedChanges() for each in _KEPT})
 
     # --- what happens in the cluster ------------------------------------------------------------------------
 
@@ -166,8 +164,7 @@ class FakeApi:
         stored = copy.deepcopy(obj)
         stored["metadata"]["resourceVersion"] = str(self.revision)
         self._history[resource.kind].append(Change(self.revision, kind, stored))
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._changes[resource.kind].add(self.revision, kind, stored)
         return stored
 
     # --- Transport ------------------------------------------------------------------------------------------
@@ -285,45 +282,16 @@ class FakeApi:
 
     async def _watch(self, resource: Resource, request: HttpRequest) -> AsyncIterator[bytes]:
         """The lines of a watch, until its time is over."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + float(request.query["timeoutSeconds"])
-        since = int(request.query.get("resourceVersion", self.revision))
-        if since < self.compacted:
-            yield _line("ERROR", orjson.loads(_status(Fault(410, reason="Expired", message="too old"))))
+        if int(request.query.get("resourceVersion", self.revision)) < self.compacted:
+            yield expired()
             return
-        if "sendInitialEvents" in request.query:
-            for obj in list(self.objects(resource).values()):
-                yield _line("ADDED", obj)
-            for change in self._after(resource, since):
-                since = change.revision
-                yield _line(change.type, change.object)
-            since = self.revision
-            yield self._bookmark(resource, since, {"k8s.io/initial-events-end": "true"})
-        bookmark_at = min(clock() + BOOKMARK_SECONDS, deadline - 2)
-        while clock() < deadline:
-            for change in self._after(resource, since):
-                since = change.revision
-                yield _line(change.type, change.object)
-            if clock() >= bookmark_at and self.bookmarks:
-                since = self.revision
-                yield self._bookmark(resource, since, {})
-                bookmark_at = clock() + BOOKMARK_SECONDS
-            await _until(self._changed, min(deadline, bookmark_at) if self.bookmarks else deadline)
 
-    def _after(self, resource: Resource, since: int) -> list[Change]:
-        return [change for change in self._history[resource.kind] if change.revision > since]
+        async def listed() -> Iterable[RawObject]:
+            return list(self.objects(resource).values())
 
-    def _bookmark(self, resource: Resource, at: int, annotations: Mapping[str, str]) -> bytes:
-        metadata = {"resourceVersion": str(at), "annotations": dict(annotations)}
-        return _line("BOOKMARK", {"kind": resource.kind, "metadata": metadata})
-
-
-async def _until(changed: asyncio.Event, deadline: float) -> None:
-    try:
-        async with asyncio.timeout_at(deadline):
-            await changed.wait()
-    except TimeoutError:
-        return
+        watch = Watch(resource, self._changes[resource.kind], lambda: self.revision, listed, self.bookmarks)
+        async for line in watch.lines(request.query):
+            yield line
 
 
 def gate_metrics(gates: Mapping[str, bool]) -> bytes:
@@ -331,10 +299,6 @@ def gate_metrics(gates: Mapping[str, bool]) -> bytes:
     told = [f'kubernetes_feature_enabled{{name="{name}",stage="BETA"}} {on:d}' for name, on in gates.items()]
     head = ["# HELP go_threads OS threads", "go_threads 12", "# TYPE kubernetes_feature_enabled gauge"]
     return "\n".join([*head, *told, "# TYPE process_open_fds gauge", "process_open_fds 40", ""]).encode()
-
-
-def _line(kind: str, obj: RawObject) -> bytes:
-    return orjson.dumps({"type": kind, "object": obj}) + b"\n"
 
 
 def _status(fault: Fault) -> bytes:
@@ -362,7 +326,7 @@ async def _with_faults(lines: AsyncIterator[bytes], fault: Fault) -> AsyncIterat
         if count == fault.garbage_after:
             yield b'{"type":"MODIF\n'
         if count == fault.error_after:
-            yield _line("ERROR", {"kind": "Status", "code": fault.error_code, "reason": "Oops", "message": "fault"})
+            yield line_of("ERROR", {"kind": "Status", "code": fault.error_code, "reason": "Oops", "message": "fault"})
             return
         yield line
         count += 1
