@@ -329,14 +329,14 @@ class _World:
         if not _DISTURBING & {each.what for each in self._plan.steps}:
             self.judge.check_gangs()
         await self._until(self._loop.time())
-        if self._plan.calm:
+        if self._plan.calm and "resource quotas" not in self._plan.has:
             await self._check_calm()
 
     async def _check_calm(self) -> None:
         """While nothing happens, nothing is written, and so no pod gets a node. Raises ViolationError.
 
-        kube-scheduler tries the pods that wait every five minutes. Each replica may say once in a pod's condition why
-        the pod waits.
+        kube-scheduler tries the pods that wait every five minutes, and again and again those whose claim a
+        ResourceQuota refuses. Each replica may say once in a pod's condition why the pod waits.
         """
         self._writes.clear()
         await self._until(self._loop.time() + self._plan.calm)
