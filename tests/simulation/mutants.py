@@ -80,8 +80,10 @@ def _whoever_runs(other: Pod, _pod: Pod, _snapshot: Snapshot) -> bool:
     return bool(other.node_name) and not (other.deleting or other.is_finished)
 
 
-async def _evicts_whomever(self: Evictor, victim: Pod, preemptor: Pod, real: Any = Evictor._evict) -> None:
-    await real(self, victim, replace(preemptor, priority=2**31 - 1))
+async def _evicts_whomever(
+    self: Evictor, victim: Pod, preemptor: Pod, is_waiting: Callable[[], bool], real: Any = Evictor._evict
+) -> None:
+    await real(self, victim, replace(preemptor, priority=2**31 - 1), is_waiting)
 
 
 def _all_victims(found: Preemption, snapshot: Snapshot, _: Solver) -> tuple[Pod, ...]:

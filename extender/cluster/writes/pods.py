@@ -311,28 +311,29 @@ class Evictor:
     now: Callable[[], datetime]
     tell: Callable[[Pod, Note], None]
 
-    async def evict(self, victims: Sequence[Pod], preemptor: Pod) -> Mapping[str, str]:
+    async def evict(self, victims: Sequence[Pod], preemptor: Pod, is_waiting: Callable[[], bool]) -> Mapping[str, str]:
         """Mark and delete pods, all at the same time. Each gets an Event that says for whom.
 
         Args:
             victims: hold the devices that are kept for the preemptor.
             preemptor: with the nomination.
+            is_waiting: whether the preemptor still waits. It may get a node while the victims are marked.
 
         Returns:
             Why some of them were not deleted, by uid.
         """
-        outcomes = await asyncio.gather(*(self._outcome(victim, preemptor) for victim in victims))
+        outcomes = await asyncio.gather(*(self._outcome(victim, preemptor, is_waiting) for victim in victims))
         return {victim.uid: why for victim, why in zip(victims, outcomes, strict=True) if why}
 
-    async def _outcome(self, victim: Pod, preemptor: Pod) -> str:
+    async def _outcome(self, victim: Pod, preemptor: Pod, is_waiting: Callable[[], bool]) -> str:
         try:
-            await self._evict(victim, preemptor)
+            await self._evict(victim, preemptor, is_waiting)
         except (ApiError, WriteRefusedError, OutcomeUnknownError) as error:
             return str(error)
         self.tell(victim, Note("Preempted", preempted_by(preemptor, victim), "Preempting"))
         return ""
 
-    async def _evict(self, victim: Pod, preemptor: Pod) -> None:
+    async def _evict(self, victim: Pod, preemptor: Pod, is_waiting: Callable[[], bool]) -> None:
         """Write the condition, then delete the pod in that version. If others have changed the pod, it is read again.
 
         A pod that is gone or terminating already is a success: its devices will be free.
@@ -348,6 +349,8 @@ class Evictor:
                 if priority >= preemptor.priority:
                     raise WriteRefusedError(f"its priority is {priority} now")
                 raw = await self.api.patch_status(PODS, victim.key, self._disruption(raw, victim, preemptor))
+                if not is_waiting():
+                    await self._spare(raw, victim)
                 version = raw["metadata"]["resourceVersion"]
                 await self.api.delete(PODS, victim.key, uid=victim.uid, resource_version=version)
             except ApiError as error:
@@ -361,6 +364,13 @@ class Evictor:
             else:
                 return
         raise unknown or changed_by_others(f"pod {victim.key}")
+
+    async def _spare(self, raw: RawObject, victim: Pod) -> None:
+        """Say of a pod that it is not evicted. Raises WriteRefusedError: it is not to be deleted."""
+        text = printable("the pod that it was to be evicted for waits no more")
+        patch = condition_patch(raw, DISRUPTION, "PreemptionEnded", text, self.now(), status="False")
+        await self.api.patch_status(PODS, victim.key, patch)
+        raise WriteRefusedError(text)
 
     def _disruption(self, raw: RawObject, victim: Pod, preemptor: Pod) -> RawObject:
         message = f"dra-extender: preempting to accommodate {_named(preemptor, victim)}"

@@ -486,7 +486,7 @@ class Preemptor(BackgroundTask):
         snapshot = self._state.snapshot
         bound = [victim for victim in victims if victim.node_name]
         self._take_back([victim for victim in victims if not victim.node_name], pod, snapshot)
-        failed = await self._writes.evictor.evict(bound, pod)
+        failed = await self._writes.evictor.evict(bound, pod, lambda: self._pending(pod.uid) is not None)
         evicted = [victim for victim in bound if victim.uid not in failed]
         nomination = self._nominations.of(pod, pod.kept)
         if evicted and not nomination.victims:

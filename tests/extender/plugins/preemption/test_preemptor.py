@@ -313,12 +313,27 @@ async def test_a_victim_that_changes_meanwhile_is_read_again() -> None:
     assert await scene.pods() == ["p"]
 
 
+async def test_a_pod_that_gets_a_node_while_its_victim_is_marked_evicts_nobody() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+
+    async def bound() -> None:
+        await scene.cluster.api.bind_pod(ObjectKey("ns", "p"), "b", uid=scene.known("p").uid)
+
+    scene.transport.script("patch_status pods", Fault(), Fault(before=bound))
+    scene.filter("p")
+    await scene.turns()
+    assert await scene.pods() == ["p", "v"]
+    victim = await scene.cluster.api.get(PODS, ObjectKey("ns", "v"))
+    marks = [each["status"] for each in victim["status"]["conditions"] if each["type"] == "DisruptionTarget"]
+    assert marks == ["False"]
+
+
 async def test_an_eviction_whose_outcome_stays_unknown_says_so() -> None:
     scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
     scene.transport.script(DELETE, *[Fault(lost=True)] * ATTEMPTS)
     evictor = Evictor(scene.transport, lambda: NOW, lambda _pod, _note: None)
     victim, preemptor = scene.known("v"), scene.known("p")
-    failed = await evictor.evict([victim], preemptor)
+    failed = await evictor.evict([victim], preemptor, lambda: True)
     assert "outcome unknown" in failed[victim.uid]
 
 
