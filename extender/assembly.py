@@ -1,10 +1,11 @@
 """Makes the service and what it needs from the settings."""
 
+import importlib
 import secrets
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from allocator import Clock, Limits, Selectors
 from allocator.policies import POLICIES, Shape
 from extender.answers.defragmentation.defragment import SuggestedMoves
+from extender.answers.defragmentation.in_pieces import PiecesKeeper
 from extender.answers.explain.explanation_service import Explanations
 from extender.answers.explain.pod_claims import advice
 from extender.answers.explain.unasked import UnaskedPods
@@ -26,6 +28,9 @@ from extender.answers.observe.overview import ClaimCounts, Overview, PendingPods
 from extender.answers.observe.pool_sizes import PoolSizes
 from extender.answers.observe.problems import Problems
 from extender.answers.observe.scheduler_settings import OfSchedulerFile
+from extender.answers.usage.metrics import UsageMetrics
+from extender.answers.usage.past import Ask, PastReader
+from extender.answers.usage.usage import Usage
 from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.double_allocations import DoubleAllocations
@@ -33,7 +38,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.whole_pods import WholePods
 from extender.cluster.writes.events import Recorder
 from extender.cluster.writes.writer import Writer
-from extender.config.settings import Settings, ShapeSettings
+from extender.config.settings import Settings, ShapeSettings, UsageSettings
 from extender.framework.asked import Asked
 from extender.framework.background_runner import BackgroundRunner
 from extender.framework.bind.bind import Binder
@@ -102,6 +107,7 @@ class Surroundings:
         in_background: where searches of background tasks run; None: where all searches run.
         whole_pods: lists all pods for answers; None: the state has them, or nobody has.
         read_scheduler_file: reads the file that `scheduling.schedulerFile` names; None: it names none.
+        prometheus: reaches the Prometheus of the settings in another way than by HTTP.
     """
 
     live: "LiveCluster | None" = None
@@ -115,6 +121,7 @@ class Surroundings:
     in_background: Offload | None = None
     whole_pods: WholePods | None = None
     read_scheduler_file: Callable[[], str] | None = None
+    prometheus: Ask | None = None
 
 
 ALONE: Final = Surroundings()
@@ -204,10 +211,28 @@ def make_extender(
     for tasks in _tasks(negotiated, explanations, disagreements):
         handle.background.tasks.extend(tasks(handle))
     handle.background.tasks.extend(overview.keepers(tell, asked, handle.in_background))
+    handle.background.tasks.append(_pieces_keeper(overview, handle.in_background))
+    handle.background.tasks.extend(_past_readers(overview.usage, settings.usage, around.prometheus))
     metrics.registry.register(ClusterMetrics(overview))
+    metrics.registry.register(UsageMetrics(overview.usage))
     service = Service(handle, metrics, overview.verb_priority, off_loop)
     pinned, immediate = PinnedClaims(binder.claims, off_loop), ImmediateClaims(state, decider, binder, off_loop)
     return Extender(service, overview, explanations, negotiation, pinned, immediate)
+
+
+def _pieces_keeper(overview: Overview, in_background: Offload) -> PiecesKeeper:
+    """The task that tells usage of devices in pieces. It waits for no search, so the clock is a plain one."""
+    tell, solver = overview.usage.found_in_pieces, overview.decider.solver
+    log, schedulers = overview.decision_log, overview.schedulers
+    return PiecesKeeper(overview.state, tell, solver, log, schedulers, time.monotonic, in_background)
+
+
+def _past_readers(usage: Usage, settings: UsageSettings, ask: Ask | None) -> Iterator[BackgroundTask]:
+    """The task that reads usage from Prometheus, if the settings name one."""
+    if settings.prometheus:
+        # the client is slow to import
+        client = ask or importlib.import_module("extender.answers.usage.prometheus").Prometheus(settings)
+        yield PastReader(usage, client, settings.selector)
 
 
 def _tasks(
@@ -318,6 +343,7 @@ def make_overview(
         PendingPods(state, decision_log, schedulers),
         DeviceHistory(state, around.now),
         PoolSizes(state),
+        Usage(state, around.now),
         decider,
         problems,
         around.now,

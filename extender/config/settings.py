@@ -40,6 +40,20 @@ def _url(text: str) -> str:
     return text.rstrip("/")
 
 
+_MATCHER: Final = re.compile(r'\s*[A-Za-z_]\w*\s*(?:=|!=|=~|!~)\s*"(?:[^"\\\n]|\\.)*"\s*', re.ASCII)
+
+
+def _matchers(text: str) -> str:
+    """Matchers of PromQL, with commas between them."""
+    rest = text
+    while rest:
+        found = _MATCHER.match(rest)
+        if found is None or (found.end() < len(rest) and rest[found.end()] != ","):
+            raise ValueError(f'{shown(text)} is not a list of matchers such as cluster="east"')
+        rest = rest[found.end() + 1 :]
+    return text
+
+
 def _labels(keys: list[str]) -> list[str]:
     for key in keys:
         if wrong := label_key(key):
@@ -548,6 +562,23 @@ class TracingSettings(Section):
     )
 
 
+class UsageSettings(Section):
+    """The Prometheus that scrapes the replicas: a replica that starts reads the last day of usage there."""
+
+    prometheus: Annotated[str, AfterValidator(_url)] = Field(
+        default="", description="Its URL, such as http://prometheus.monitoring:9090; empty: none is read."
+    )
+    token: str = Field(default="", description="File of a token that we send; empty: none.")
+    ca: str = Field(default="", description="File of the authorities of its certificate, in PEM; empty: the system's.")
+    selector: Annotated[str, AfterValidator(_matchers)] = Field(
+        default="",
+        description='Matchers that tell the metrics of this cluster apart, such as cluster="east"; empty: all metrics.',
+    )
+    grafana: Annotated[str, AfterValidator(_url)] = Field(
+        default="", description="URL of a board in Grafana, to which the console leads; empty: to none."
+    )
+
+
 class Settings(Section):
     """All settings of the service."""
 
@@ -564,6 +595,7 @@ class Settings(Section):
     grpc: GrpcSettings = GrpcSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
+    usage: UsageSettings = UsageSettings()
     controllers: Annotated[list[ControllerSettings], AfterValidator(distinct)] = Field(
         default_factory=list, description="Controllers of negotiated claims, which device classes name."
     )

@@ -24,6 +24,7 @@ from extender.config.settings import (
     ServerSettings,
     Settings,
     TlsSettings,
+    UsageSettings,
     problems_of_controllers,
 )
 from extender.tools.section import Section
@@ -102,8 +103,10 @@ def load(
         raise SettingsError(*problems)
     settings = Settings.model_validate(merged)
     deadline = settings.scheduling.deadline_seconds
-    if found := [*problems_of_listeners(settings), *problems_of_controllers(settings.controllers, deadline)]:
-        raise SettingsError(*found)
+    problems += [*problems_of_listeners(settings), *problems_of_controllers(settings.controllers, deadline)]
+    problems += _of_usage(settings.usage)
+    if problems:
+        raise SettingsError(*problems)
     return settings
 
 
@@ -218,6 +221,15 @@ def _merge(base: Mapping[str, JSON], over: Mapping[str, JSON]) -> dict[str, JSON
 
 
 # --- listeners -----------------------------------------------------------------------------------------------
+
+
+def _of_usage(usage: UsageSettings) -> Iterator[str]:
+    """Keys that have no use without another one."""
+    for name in ("token", "ca", "selector"):
+        if getattr(usage, name) and not usage.prometheus:
+            yield f"usage.{name}: it needs usage.prometheus"
+        elif name != "selector" and getattr(usage, name) and usage.prometheus.startswith("http:"):
+            yield f"usage.{name}: it needs a usage.prometheus with https"
 
 
 def problems_of_listeners(settings: Settings) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 import base64
 import binascii
+import csv
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -111,6 +113,14 @@ class TablePage:
         more = [f"# there is more: continue={self.token}"] if self.token else []
         return "".join(f"{line}\n" for line in [*lines, *note, *more])
 
+    def as_csv(self) -> str:
+        """A line of headings and a line for each row, with numbers as JSON has them, for a spreadsheet (RFC 4180)."""
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(self.view.columns)
+        writer.writerows([_field(item.get(column)) for column in self.view.columns] for item in self.items)
+        return text.getvalue()
+
     def _shown(self, column: str, value: JSON) -> str:
         return _cell(value if value is None else self.view.cells.get(column, _cell)(value))
 
@@ -219,6 +229,19 @@ def _key_of(token: str) -> Key:
 def _heading(field: str) -> str:
     """``reservedFor`` as ``reserved for``."""
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in field)
+
+
+_FORMULA: Final = ("=", "+", "-", "@")
+
+
+def _field(value: JSON) -> str | int | float:
+    """A field of CSV. A text that a spreadsheet would run as a formula gets an apostrophe before it."""
+    if value is None or value in ("", [], {}):
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    text = printable(_cell(value))
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _cell(value: JSON) -> str:

@@ -31,11 +31,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def test_a_newcomer_sees_why_pods_wait_what_was_decided_and_what_is_planned(console: Open, demo: Served) -> None:
     waiting, decisions = console(demo, "#/waiting"), console(demo, "#/decisions")
-    fleet, autoscaler = console(demo), console(demo, "#/autoscaler")
+    fleet, autoscaler, usage = console(demo), console(demo, "#/autoscaler"), console(demo, "#/usage")
     expect(autoscaler.one(".group-plan").first).to_contain_text("falcon", timeout=A_MINUTE)
     expect(autoscaler.one(".session").first).to_contain_text("the demo's autoscaler")
     expect(decisions.one("tbody tr", has_text="bound to").first).to_be_visible()
     expect(fleet.one(".cell .allocated").first).to_be_visible()
+    expect(usage.one("table[aria-label='Devices and device-hours'] tbody tr").first).to_be_visible(timeout=A_MINUTE)
     expect(waiting.one(".pod .reason").first).to_contain_text("device", timeout=A_MINUTE)
 
 

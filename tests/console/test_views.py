@@ -25,6 +25,7 @@ VIEWS = {
     "quotas, of which there are none": "#/quotas",
     "gangs, of which there are none": "#/gangs",
     "preemptions, of which there are none": "#/preemptions",
+    "usage": "#/usage",
     "decisions": "#/decisions",
     "moves, of which there are none": "#/defragment",
     "a pod that waits": "#/pod/demo/five-quarters",

@@ -8,7 +8,7 @@ from typing import TypeVar
 from extender import answers, framework, plugins
 from extender.answers.observe.problems import ProblemsKeeper
 from extender.assembly import Surroundings, make_extender
-from extender.config.settings import ControllerSettings, SchedulingGateSettings, Settings
+from extender.config.settings import ControllerSettings, SchedulingGateSettings, Settings, UsageSettings
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.tools.offload import at_once
@@ -22,14 +22,14 @@ TURNS = [
     *("Deallocator", "ControllerReleases", "ControllerWaits", "SchedulingContexts"),
     *("Gangs", "GangsInPart", "SchedulerEvictions", "KeptOfBound", "Preemptor"),
     *("Requeue", "GateLifter", "PinnedPods", "ImmediateAllocation", "SecondOpinions"),
-    *("HistoryKeeper", "StatesKeeper", "SizesKeeper", "ProblemsKeeper"),
+    *("HistoryKeeper", "StatesKeeper", "SizesKeeper", "UsageKeeper", "ProblemsKeeper", "PiecesKeeper", "PastReader"),
 ]
 
 CONTROLLER = ControllerSettings(name="licenses.example.com", transport="PodSchedulingContext")
 
 
 def test_each_background_task_has_its_turn_and_comes_before_those_that_it_may_help() -> None:
-    settings = Settings(controllers=[CONTROLLER])
+    settings = Settings(controllers=[CONTROLLER], usage=UsageSettings(prometheus="http://prometheus.example.com"))
     gated = settings.model_copy(update={"scheduling_gates": SchedulingGateSettings(enabled=True)})
     service = Cluster.of().service(gated)
     assert [type(task).__name__ for task in service.background.tasks] == TURNS

@@ -58,6 +58,8 @@ GETS: Final = (
     "/console/what-if",
     "/what-if",
     "/defragment",
+    "/usage",
+    "/console/usage",
     "/console/files/style.css",
 )
 _MEGABYTE: Final = 1_000_000

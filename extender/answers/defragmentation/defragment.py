@@ -46,6 +46,16 @@ def shortage(pod: Pod, snapshot: Snapshot, solver: Solver) -> str:
     Raises:
         TimeoutError: the solver's time is up.
     """
+    ways = surveyed(pod, snapshot, solver)
+    return ways if isinstance(ways, str) else in_words("; ".join(_lacking(ways)), request_words(pod))
+
+
+def surveyed(pod: Pod, snapshot: Snapshot, solver: Solver) -> Sequence[Sequence[RequestReport]] | str:
+    """The ways to serve each request of a pod, with the suitable devices on all of its nodes together; or why none.
+
+    Raises:
+        TimeoutError: the solver's time is up.
+    """
     claims = claims_of(pod, snapshot)
     nodes = [node for node in snapshot.nodes.values() if not rejection(pod.requirements, node)]
     if not nodes:
@@ -56,8 +66,7 @@ def shortage(pod: Pod, snapshot: Snapshot, solver: Solver) -> str:
     requests = ways_to_serve(tuple(target.claim.claim for target in targets), snapshot.classes)
     survey = Survey(requests, snapshot, nodes, solver, solver.look)
     reports = iter(survey.reports(targets, Holders(snapshot, pod)))
-    ways = [[next(reports) for _ in ways] for ways in requests]
-    return in_words("; ".join(_lacking(ways)), request_words(pod))
+    return [[next(reports) for _ in ways] for ways in requests]
 
 
 def _most_pending(claims: PodClaims, nodes: Sequence[NodeObject]) -> Sequence[ClaimObject]:

@@ -17,6 +17,7 @@ from extender.answers.observe.device_history import DeviceHistory, HistoryKeeper
 from extender.answers.observe.device_states import DeviceStates, StatesKeeper
 from extender.answers.observe.pool_sizes import PoolSizes, SizesKeeper
 from extender.answers.observe.problems import Known, Problems, ProblemsKeeper
+from extender.answers.usage.usage import Usage, UsageKeeper
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import POD_CLAIM_NAME, ClaimObject
@@ -228,6 +229,7 @@ class Overview:
         pending: counts pending pods.
         history: knows who has held devices.
         sizes: finds pools and nodes with too many devices.
+        usage: knows the usage of the last day.
         decider: counts verdicts from memory and by search.
         problems: of the cluster.
         now: the time of day.
@@ -251,6 +253,7 @@ class Overview:
     pending: PendingPods
     history: DeviceHistory
     sizes: PoolSizes
+    usage: Usage
     decider: Decider
     problems: Problems
     now: Callable[[], datetime]
@@ -313,6 +316,7 @@ class Overview:
             HistoryKeeper(self.state, self.history, self.off_loop),
             StatesKeeper(self.state, self.devices, time.monotonic, self.off_loop),
             SizesKeeper(self.state, self.sizes, self.off_loop),
+            UsageKeeper(self.state, self.usage, self.off_loop),
             ProblemsKeeper(self.state, self.problems, self.give_way, in_background, time.monotonic, tell, asked),
         ]
 

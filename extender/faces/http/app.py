@@ -38,6 +38,7 @@ from extender.faces.http.endpoints.explain import add_explain
 from extender.faces.http.endpoints.operations import add_health, add_index
 from extender.faces.http.endpoints.scheduler_verbs import add_scheduler_verbs
 from extender.faces.http.endpoints.tables import add_tables
+from extender.faces.http.endpoints.usage import add_usage
 from extender.faces.http.endpoints.what_if import add_what_if
 from extender.faces.http.limits.bodies import Bodies
 from extender.faces.http.replies import OF_PAGES, error_reply, reply_to
@@ -99,6 +100,10 @@ def _tables(app: Application, parts: EndpointParts) -> None:
     add_tables(app, parts.extender.overview)
 
 
+def _usage(app: Application, parts: EndpointParts) -> None:
+    add_usage(app, parts.extender.overview, parts.settings.usage.grafana)
+
+
 def _console(app: Application, parts: EndpointParts) -> None:
     add_console(app, parts.extender, parts.settings.autoscaler.learn_from_label)
     add_autoscaler_sessions(app, SessionViews(parts.autoscaler, parts.extender.overview.now, secrets.token_hex(8)))
@@ -121,6 +126,7 @@ _ENDPOINTS: Final[tuple[tuple[_Add, frozenset[Listener]], ...]] = (
     (_what_if, frozenset({Listener.SERVER, Listener.API})),
     (_defragment, frozenset({Listener.SERVER, Listener.API})),
     (_tables, frozenset({Listener.SERVER, Listener.API})),
+    (_usage, frozenset({Listener.SERVER, Listener.API})),
     (_console, frozenset({Listener.SERVER, Listener.API})),
     (_health, frozenset({Listener.SERVER, Listener.OPERATIONS})),
     (_index, frozenset({Listener.SERVER, Listener.API})),

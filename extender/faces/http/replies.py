@@ -32,6 +32,8 @@ class Format(Enum):
 
     TEXT = "text"
     JSON = "json"
+    CSV = "csv"
+    """Of tables alone, and only if it is asked for by name."""
 
 
 _TYPES: Final = {Format.TEXT: "text/plain", Format.JSON: "application/json"}
@@ -46,7 +48,7 @@ def format_for(request: Request) -> Format:
     ranges = _ranges(request)
     quality = {form: _quality(name, ranges) for form, name in _TYPES.items()}
     if max(quality.values()) > _REFUSED:
-        return max(Format, key=lambda form: quality[form])
+        return max(_TYPES, key=lambda form: quality[form])
     # A client that only names other types can show text, unless it refuses text.
     if quality[Format.TEXT] == _UNNAMED:
         return Format.TEXT

@@ -11,6 +11,7 @@ from allocator import DeviceId, Features, PoolId
 from allocator.usage import NOTHING_USED
 from extender.answers.observe.device_history import DeviceHistory
 from extender.answers.observe.overview import ClaimCounts, PendingPods
+from extender.answers.usage.usage import Usage
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
@@ -68,6 +69,16 @@ def holders(state: ClusterState) -> Reading:
     return read
 
 
+def usage(state: ClusterState) -> Reading:
+    followed = Usage(state, lambda: NOW)
+
+    def read(snapshot: Snapshot) -> object:
+        followed.look(snapshot)
+        return followed.levels()
+
+    return read
+
+
 def moments(state: ClusterState, history: History, flights: list[tuple[int, str, str, bool]]) -> Iterator[Snapshot]:
     """The snapshots after each event of a history, as it happens."""
     for index, event in enumerate(history.events):
@@ -78,7 +89,7 @@ def moments(state: ClusterState, history: History, flights: list[tuple[int, str,
         yield state.snapshot
 
 
-@pytest.mark.parametrize("view", [pods, claim_counts, pending_pods, holders])
+@pytest.mark.parametrize("view", [pods, claim_counts, pending_pods, holders, usage])
 @given(histories(), FLIGHTS, st.lists(st.booleans(), max_size=30), st.sampled_from([3, 100]))
 def test_a_view_that_is_moved_by_changes_is_one_that_is_built_anew(
     view: Callable[[ClusterState], Reading],

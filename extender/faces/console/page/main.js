@@ -14,6 +14,7 @@ import { NodeView } from "./node.js";
 import { Search } from "./search.js";
 import { ClaimsView, ClassesView, GangsView, PoolsView, PreemptionsView, ProblemsView, QuotasView } from "./tables.js";
 import { UnknownView } from "./unknown.js";
+import { UsageView } from "./usage.js";
 import { WaitingView } from "./waiting.js";
 import { WhatIfView } from "./what-if.js";
 import { clock, html } from "./text.js";
@@ -28,6 +29,7 @@ const TABS = [
   ["quotas", "Quotas", QuotasView],
   ["gangs", "Gangs", GangsView],
   ["preemptions", "Preemptions", PreemptionsView],
+  ["usage", "Usage", UsageView],
   ["decisions", "Decisions", DecisionsView],
   ["what-if", "What if", WhatIfView],
   ["defragment", "Defragment", DefragmentView],

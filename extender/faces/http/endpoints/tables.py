@@ -16,7 +16,7 @@ from starlette.responses import Response
 from allocator import ClassMembers
 from allocator.checks import DeviceState
 from allocator.pools import Pool
-from allocator.tools import JSON, meant_by, shown
+from allocator.tools import JSON, meant_by, printable, shown
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.problems import problems
 from extender.answers.observe.scheduler_settings import SCHEDULER
@@ -80,6 +80,7 @@ class Table(Generic[_Q]):
         view: the rows. It is called on the event loop, and the rows are made in a thread.
         example: a row.
         kinds: the kinds of objects that the rows come from.
+        rows: the word for the rows, if it is not the name.
         when_empty: what a table without rows means.
         selects: whether the rows need the selectors of classes on all devices.
         without_names: the query of a caller that may not read the names of all pods, where this right is needed.
@@ -91,6 +92,7 @@ class Table(Generic[_Q]):
     view: Callable[[Overview, _Q], TableView]
     example: Mapping[str, JSON]
     kinds: tuple[Resource, ...] = ()
+    rows: str = ""
     when_empty: str = ""
     selects: Callable[[_Q], bool] = lambda _: False
     without_names: Callable[[_Q], _Q] | None = None
@@ -105,6 +107,8 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
             query = table.without_names(query)
         off_loop = overview.offload(caller_of(request.scope), selects=table.selects(query))
         page_of = _page(table, overview, query)
+        if form is Format.CSV:
+            return _csv_reply(table.name, *await off_loop(lambda: _csv_of(page_of())))
         if form is Format.JSON:
             return Response(await off_loop(lambda: wire.as_line(page_of().as_json())), media_type="application/json")
         return Response(await off_loop(lambda: page_of().as_text()), media_type="text/plain")
@@ -120,6 +124,17 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
         response_class=Response,
         responses=_responses(table.example),
     )
+
+
+def _csv_of(page: TablePage) -> tuple[TablePage, str]:
+    return page, page.as_csv()
+
+
+def _csv_reply(name: str, page: TablePage, text: str) -> Response:
+    """A file for a spreadsheet. What is to be known beside the rows stands in headers."""
+    rest = {"X-Note": printable(page.note).encode("ascii", "replace").decode(), "X-Continue": page.token}
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"', **{k: v for k, v in rest.items() if v}}
+    return Response(text, media_type="text/csv", headers=headers)
 
 
 async def _may_read_names(request: Request) -> bool:
@@ -150,18 +165,21 @@ def _page(table: Table[_Q], overview: Overview, query: _Q) -> Callable[[], Table
 
 def _why_empty(table: Table[_Q], query: _Q, everything: TableView, overview: Overview) -> str:
     """Why there is no row, although the cluster is known."""
-    if next(everything.rows, None) is None:
-        return table.when_empty or f"there are no {table.name}"
+    if not (query.filters or query.token) or next(everything.rows, None) is None:
+        return table.when_empty or f"there are no {table.rows or table.name}"
     if query.token:
         return "there are no rows after the page before"
     given = ", ".join(f"{name}={shown(value)}" for name, value in query.filters.items())
     return "; ".join(
-        (f"there are {table.name}, but none with {given}", *_meant(query.filters, overview.state.snapshot))
+        (
+            f"there are {table.rows or table.name}, but none with {given}",
+            *_meant(query.filters, overview.state.snapshot),
+        )
     )
 
 
 def _responses(example: Mapping[str, JSON]) -> dict[int | str, dict[str, Any]]:
-    content = {"application/json": {"example": {"items": [example]}}, "text/plain": {}}
+    content = {"application/json": {"example": {"items": [example]}}, "text/plain": {}, "text/csv": {}}
     return {
         200: {
             "description": (

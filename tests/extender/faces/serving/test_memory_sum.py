@@ -14,6 +14,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from allocator.cel.selectors import Selectors
 from allocator.policies import usable_room
 from extender.answers.observe import device_history, problems
+from extender.answers.usage import amounts, usage, waits
 from extender.cluster import cluster_state, double_allocations
 from extender.cluster.objects import pods
 from extender.cluster.objects.claims import SpecCache
@@ -77,6 +78,13 @@ NAME_BYTES: Final = 50
 SPEC_GROWTH: Final = 8
 """Bytes that a byte of the JSON of a spec takes when it is read."""
 
+ROW_BYTES: Final = 300
+"""Of a name of usage, beside its minutes."""
+
+CLAIMS: Final = 20_000
+HOLDING_BYTES: Final = 120
+"""Of a claim, for what it holds."""
+
 ENTRY_BYTES: Final = 1024
 """Of an entry with a name, a uid and some fields, or with a pod that the cluster has."""
 
@@ -93,6 +101,16 @@ def of_memory(limit: int) -> Mapping[str, int]:
         "what comes from outside": budget,
         "sessions of autoscalers": min(Settings().autoscaler.session_bytes, budget // 2),
     }
+
+
+def usage_bytes() -> int:
+    """Of the usage of a day."""
+    held = usage.MOST_NAMESPACES + 2 * usage.MOST_NAMES + usage.MOST_DRIVERS
+    published, in_pieces = usage.MOST_NAMES + usage.MOST_DRIVERS, usage.MOST_DRIVERS
+    others = 8 * amounts._MOST_OTHERS
+    rows = held + published + usage.MOST_WAITING + in_pieces + others
+    quarters = (usage.MOST_WAITING + 1) * 4 * waits._ALL
+    return rows * (8 * amounts.MINUTES + ROW_BYTES) + quarters + CLAIMS * HOLDING_BYTES
 
 
 def fixed() -> Mapping[str, int]:
@@ -133,6 +151,7 @@ def fixed() -> Mapping[str, int]:
         "use of quotas": 2 * totals._MOST_PARTS * PART_BYTES,
         "choices of victims in vain": fruitless_choices.MOST_NAMES * NAME_BYTES,
         "messages to the console": 2 * feed._KEPT_BYTES,
+        "usage of a day": usage_bytes(),
         "pods, claims and Events that are remembered": entries * ENTRY_BYTES,
     }
 
