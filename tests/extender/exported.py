@@ -23,7 +23,7 @@ from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.tools.intake import Budget
 from tests.extender.kube.live_scenes import following, make_claim
-from tests.kit.clusters import local_slice, solver
+from tests.kit.clusters import claim, local_slice, solver
 from tests.kit.objects.quotas import limited, quota
 from tests.kit.servers.transport import FakeApi
 from tests.kit.virtualtime import elapse, run
@@ -65,12 +65,14 @@ def exported() -> Mapping[str, Exported]:
 async def _scraped() -> str:
     fake, state = FakeApi(), ClusterState()
     fake.put(CLAIMS, make_claim("a"))
+    fake.put(CLAIMS, claim("held", allocated=["a/gpu-0"], at="a"))
     fake.put(SLICES, local_slice("a"))
     async with following(fake, state) as live:
         await elapse(1)
         state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota(limited(devices=1))))
         settings = Settings()
         extender = make_extender(live.api, state, solver(), settings, around=Surroundings(live))
+        extender.overview.usage.look(state.snapshot)
         registry = extender.service.metrics.registry
         negotiating = Negotiating(extender.negotiation.controllers, live.api)
         make_autoscaler(extender.service, negotiating, solver(), settings, read_catalog(settings))
