@@ -115,7 +115,7 @@ def test_the_table_beside_has_the_names_with_the_most_hours_first(opened: Open) 
     page = opened()
     rows = page.texts("table[aria-label='Devices and device-hours'] tbody tr")
     assert [row.split()[0] for row in rows] == NAMES
-    assert rows[0].split()[1:4] == ["0.9", "6%", "1"]
+    assert rows[0].split()[1:4] == ["1", "6%", "1"]
 
 
 def test_names_with_less_share_the_last_part_of_the_columns(opened: Open) -> None:
