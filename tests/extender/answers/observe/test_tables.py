@@ -470,7 +470,7 @@ async def test_who_takes_neither_gets_neither(client: AsyncClient, accept: str) 
         ("/claims?continue=bnVsbA", 'continue: "bnVsbA" is not a token of a page before this'),
         ("/claims?continue=%FF", "is not a token of a page before this"),
         ("/decisions?verb=prioritize", "verb: expected 'filter', 'preempt' or 'bind'"),
-        ("/cluster?format=yaml", "format: expected 'text' or 'json'"),
+        ("/cluster?format=yaml", "format: expected 'text', 'json' or 'csv'"),
     ],
 )
 async def test_what_can_not_be_asked_is_an_error_that_names_it(client: AsyncClient, path: str, error: str) -> None:
