@@ -39,8 +39,8 @@ class UsageParameters(Paging):
         default=False, description="How long pods waited, by namespace, instead of devices.", examples=["true"]
     )
     namespace: str = Field(default="", description="Of this namespace.", examples=["default"])
-    device_class: str = Field(default="", alias="class", description="Of this device class.", examples=["gpu"])
-    model: str = Field(default="", description="Of this model.", examples=["h100"])
+    device_class: str = Field(default="", alias="class", description="Of this device class, with by=class.")
+    model: str = Field(default="", description="Of this model, with by=model.")
     driver: str = Field(default="", description="Of this driver.", examples=["gpu.example.com"])
     names: bool = Field(
         default=True,

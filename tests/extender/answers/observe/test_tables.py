@@ -501,7 +501,9 @@ async def test_the_documented_examples_run_and_look_like_the_answers(client: Asy
         "/preemptions",
         "/problems",
         "/decisions",
+        "/usage",
     }
+    del tables["/usage"]  # it has rows once some time has passed: tests/extender/answers/usage
     for path, operation in tables.items():
         example = operation["responses"]["200"]["content"]["application/json"]["example"]["items"][0]
         assert list((await items(client, path))[0]) == list(example)

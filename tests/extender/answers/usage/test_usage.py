@@ -106,6 +106,13 @@ async def test_usage_by_what_people_ask_for(scene: Scene, by: str, named: dict[s
     assert await scene.rows(f"by={by}") == [{"driver": DRIVER, **numbers, **named}]
 
 
+async def test_the_documented_example_looks_like_a_row(scene: Scene) -> None:
+    async with scene.client() as http:
+        paths = (await http.get("/openapi.json")).json()["paths"]
+    (example,) = paths["/usage"]["get"]["responses"]["200"]["content"]["application/json"]["example"]["items"]
+    assert [list(each) for each in await scene.rows()] == [list(example)]
+
+
 async def test_a_step_has_a_row_of_its_own(scene: Scene) -> None:
     rows = await scene.rows("step=15m&window=1h")
     assert [(each["time"][11:16], each["devices"], each["hours"]) for each in rows] == [
