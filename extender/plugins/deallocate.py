@@ -36,6 +36,9 @@ logger = structlog.get_logger()
 HELD_SECONDS: Final = 60.0
 """After which a claim of a pod that is rejected, and has not passed since, is not being bound: a bind takes seconds."""
 
+AGAIN_SECONDS: Final = 10.0
+"""From a deallocation that failed to the next try."""
+
 
 def claim_in_the_way(pod: Pod, reasons: Collection[Reason], snapshot: Snapshot) -> ClaimObject | None:
     """A claim of the pod that has ruled out a node, and that no other pod uses. Immediate claims stay allocated.
@@ -165,12 +168,18 @@ class Deallocator(BackgroundTask):
             if known is None or not known.is_pending:
                 del self._holding[uid]
             elif now - holding.since >= HELD_SECONDS:
-                del self._holding[uid]
                 pod = refreshed(holding.pod, snapshot)
-                for each in held_in_vain(pod, snapshot):
-                    # What is allocated since then, another replica may be about to bind.
-                    if holding.allocations.get(each.claim.uid) == each.claim.allocation:
-                        self._proposed[each.claim.uid] = each, pod
+                # What is allocated since then, another replica may be about to bind.
+                held = [
+                    each
+                    for each in held_in_vain(pod, snapshot)
+                    if holding.allocations.get(each.claim.uid) == each.claim.allocation
+                ]
+                self._proposed.update({each.claim.uid: (each, pod) for each in held})
+                if held:  # until they are given back: a write may fail
+                    self._holding[uid] = holding._replace(since=now - HELD_SECONDS + AGAIN_SECONDS)
+                else:
+                    del self._holding[uid]
 
     async def _is_deallocated(self, claim: ClaimObject, pod: Pod) -> bool:
         for each in self._plugins:

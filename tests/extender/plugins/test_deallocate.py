@@ -11,11 +11,12 @@ from extender.cluster.objects.pods import GROUP, GROUP_SIZE, RELEASED
 from extender.config.settings import Settings
 from extender.framework.filter import filter_nodes
 from extender.framework.wire import FilterArgs
-from extender.kube.api import ObjectKey, RawObject
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.plugins.deallocate import HELD_SECONDS, claim_in_the_way
+from extender.plugins.deallocate import AGAIN_SECONDS, HELD_SECONDS, claim_in_the_way
 from extender.tools.offload import at_once
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, snapshot_of, solver
+from tests.kit.servers.memory import Fault, Transport
 
 WORLD = (GPU, node("a"), node("b"), local_slice("a"), local_slice("b"))
 MINE = pod("p", "c")
@@ -197,7 +198,8 @@ class Held:
         self.asked = asked or of_gang(pod("p", "c"))
         self.cluster = Cluster.of(*WORLD, self.asked, *objects)
         by = replace(solver(), clock=lambda: self.seconds)
-        self.service = make_extender(self.cluster.api, self.cluster.state, by, Settings(), off_loop=at_once).service
+        self.transport = Transport(self.cluster.api)
+        self.service = make_extender(self.transport, self.cluster.state, by, Settings(), off_loop=at_once).service
 
     async def after(self, seconds: float) -> bool:
         """Whether the claim has its device after the pod was rejected, and so many seconds have passed."""
@@ -212,6 +214,17 @@ async def test_what_a_bind_that_was_cut_has_left_is_given_back_after_a_minute() 
     found = Held(blocked(users=["p"]))
     assert await found.after(HELD_SECONDS - 1)
     assert not await found.after(1)
+
+
+async def test_what_the_api_server_refuses_to_give_back_is_given_back_a_moment_later() -> None:
+    found = Held(blocked(users=["p"]))
+    away = ApiError(500, "InternalError", "etcdserver: request timed out")
+    found.transport.script("update_status resourceclaims", *[Fault(refused=away)] * 20)
+    assert await found.after(HELD_SECONDS)
+    found.transport.faults.clear()
+    found.seconds += AGAIN_SECONDS
+    await found.service.background.tick()
+    assert not is_allocated(await found.cluster.api.get(CLAIMS, KEY))
 
 
 KEPT: list[tuple[str, Held]] = [
