@@ -13,7 +13,11 @@ from extender.faces.commands.output import note, print_result
 from extender.tools.table import TablePage, TableView
 
 
-@command("kubectl dra usage --by model --window 6h", "kubectl dra usage -A --step 1h --csv")
+@command(
+    "kubectl dra usage --by model --window 6h",
+    "kubectl dra usage -A --step 1h --csv",
+    "dra-extender usage -A --server http://127.0.0.1:8888",
+)
 def usage(
     *,
     by: Annotated[By, typer.Option(help="What a row is about.")] = By.NAMESPACE,

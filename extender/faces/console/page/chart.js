@@ -4,10 +4,18 @@ import { html, svg } from "./text.js";
 
 export const PATTERNS = 6; // the last one is for all names that have none of their own
 
-const STRIPES = ["", "M-2,2 l4,-4 M0,8 l8,-8 M6,10 l4,-4", "M0,4 h8", "M4,0 v8", "M-2,6 l4,4 M0,0 l8,8 M6,-2 l4,4", "M0,4 h8 M4,0 v8"];
+// A color and the lines on it, each.
+const STRIPES = [
+  ["series0", ""],
+  ["series1", "M-2,2 l4,-4 M0,8 l8,-8 M6,10 l4,-4"],
+  ["series2", "M0,4 h8"],
+  ["series3", "M4,0 v8"],
+  ["series4", "M-2,6 l4,4 M0,0 l8,8 M6,-2 l4,4"],
+  ["series5", "M0,4 h8 M4,0 v8"],
+];
 
-const patterns = svg`<defs>${STRIPES.map((stripe, index) => svg`<pattern id=${`pattern-${index}`} width="8" height="8" patternUnits="userSpaceOnUse">
-  <rect class=${`series${index}`} width="8" height="8"></rect><path class="stripe" d=${stripe}></path></pattern>`)}</defs>`;
+const patterns = svg`<defs>${STRIPES.map(([color, stripe], index) => svg`<pattern id=${`pattern-${index}`} width="8" height="8" patternUnits="userSpaceOnUse">
+  <rect class=${color} width="8" height="8"></rect><path class="stripe" d=${stripe}></path></pattern>`)}</defs>`;
 
 const percent = (part) => `${(100 * part).toFixed(3)}%`;
 
