@@ -240,7 +240,7 @@ def test_groups_of_nodes_have_totals_and_can_be_folded(console: Open, example: S
 
 def test_a_group_that_nodes_do_not_have_is_named(console: Open, example: Served) -> None:
     page = console(example, "#/fleet?group=rack")
-    expect(page.one(".problem")).to_contain_text("Nodes are not grouped by rack; there is node.kubernetes.io/")
+    expect(page.one(".problem")).to_contain_text("Devices are not grouped by rack; there is node.kubernetes.io/")
 
 
 def test_a_node_leads_to_its_devices_alone(console: Open, example: Served) -> None:

@@ -26,7 +26,7 @@ export class UnknownView {
       <h1>There is no page ${address}</h1>
       ${names ? html`<p>The address of a ${view} is <code>${`#/${[view, ...names].join("/")}`}</code>.</p>` : ""}
       <p>There is:</p>
-      <ul>${this.tabs.map(([name, title]) => html`<li><a href=${link(name)}>${title}</a></li>`)}</ul>
+      <ul class="links">${this.tabs.map(([name, title]) => html`<li><a href=${link(name)}>${title}</a></li>`)}</ul>
     </section>`;
   }
 }
