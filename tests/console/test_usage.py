@@ -154,8 +154,8 @@ def test_what_is_chosen_stands_in_the_address_and_in_the_file(opened: Open) -> N
     page.one("select[name=window]").select_option("1h")
     expect(page.one(".legend li").first).to_have_text("h100")
     assert page.route() == "#/usage?by=model&window=1h"
-    href = page.one("a.csv").get_attribute("href")
-    assert href == "usage?by=model&window=1h&step=1m&format=csv&limit=10000"
+    href = "usage?by=model&window=1h&step=1m&format=csv&limit=10000"
+    expect(page.one("a.csv")).to_have_attribute("href", href)
 
 
 def test_how_long_pods_waited(opened: Open) -> None:
