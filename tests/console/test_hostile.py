@@ -88,6 +88,6 @@ def test_filters_of_a_link(console: Open, hostile: Served, view: str) -> None:
 def test_names_of_a_link(console: Open, hostile: Served, route: str) -> None:
     page = console(hostile)
     page.page.goto(f"{hostile.url}/#/{route.format(quote(MARKUP + UNSEEN))}")
-    page.one("[role=alert], section.fleet").first.wait_for()
+    page.one("[role=alert], section.unknown").first.wait_for()
     check_harmless(page)
     page.problems[:] = [each for each in page.problems if "status of 404" not in each and "status of 400" not in each]
