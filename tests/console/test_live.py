@@ -10,8 +10,14 @@ from tests.console.service import Served
 
 Open = Callable[..., Console]
 
-SHOWN_WITHIN = 1000.0
-"""Milliseconds from the answer to bind until the picture has changed."""
+SHOWN_WITHIN = 1.0
+"""Seconds from the answer to bind until the picture has changed, on a machine that has time."""
+
+FRAMES = 10
+"""Times a request of the page and a frame take: so much longer may it take on a machine that has no time."""
+
+_REQUEST_AND_FRAME = "() => fetch(location.href).then(() => new Promise(requestAnimationFrame))"
+_HAS_CELLS = "count => document.querySelectorAll('.cell .allocated').length === count"
 
 
 _HIDDEN = """(hidden) => {
@@ -25,10 +31,18 @@ def test_a_bind_is_shown_within_a_second(console: Open, example: Served) -> None
     page.one(".live.open").wait_for()
     (node, *_) = example.filter("demo", "notebook")
     before = page.one(".cell .allocated").count()
+    machine = _request_and_frame(page)
     example.bind("demo", "notebook", node)
     began = time.monotonic()
-    expect(page.one(".cell .allocated")).to_have_count(before + 1)
-    assert (time.monotonic() - began) * 1000 < SHOWN_WITHIN
+    page.page.wait_for_function(_HAS_CELLS, arg=before + 1)
+    shown = time.monotonic() - began
+    assert shown < SHOWN_WITHIN + FRAMES * max(machine, _request_and_frame(page))
+
+
+def _request_and_frame(page: Console) -> float:
+    began = time.monotonic()
+    page.page.evaluate(_REQUEST_AND_FRAME)
+    return time.monotonic() - began
 
 
 def test_a_pod_leaves_the_waiting_list_and_its_decision_comes(console: Open, example: Served) -> None:
