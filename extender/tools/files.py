@@ -58,6 +58,28 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
+class NoTokenError(UnreadableError):
+    """A file has no token."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "a token is one line of printable ASCII")
+
+
+def bearer(path: str) -> dict[str, str]:
+    """The header with the token in a file; nothing if the path is empty.
+
+    Raises:
+        UnreadableError: as `read_bytes`.
+        NoTokenError: the file has no token.
+    """
+    if not path:
+        return {}
+    token = read_bytes(Path(path)).decode("ascii", errors="replace").strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise NoTokenError
+    return {"Authorization": f"Bearer {token}"}
+
+
 def replace_durably(path: Path, content: str) -> None:
     """Give a file a new content; at any time it has the former content or this one. Raises OSError."""
     new = path.with_name(f"{path.name}.new")

@@ -4,7 +4,6 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -15,7 +14,7 @@ from extender.answers.usage.past import PastError, RangeQuery
 from extender.config.settings import UsageSettings
 from extender.kube.certificates import file_problem, trusting
 from extender.kube.encoding import loads
-from extender.tools.files import UnreadableError, read_bytes
+from extender.tools.files import UnreadableError, bearer
 from extender.tools.offload import in_thread
 
 SECONDS: Final = 30.0
@@ -52,16 +51,10 @@ class Prometheus:
         return await in_thread(lambda: _document(url, body))
 
     def _authorization(self) -> Mapping[str, str]:
-        path = self._settings.token
-        if not path:
-            return {}
         try:
-            token = read_bytes(Path(path)).decode("ascii", errors="replace").strip()
+            return bearer(self._settings.token)
         except UnreadableError as error:
-            raise PastError(f"usage.token {path}: {error}") from error
-        if not token or not token.isascii() or not token.isprintable():
-            raise PastError(f"usage.token {path}: a token is one line of printable ASCII")
-        return {"Authorization": f"Bearer {token}"}
+            raise PastError(f"usage.token {self._settings.token}: {error}") from error
 
     def _tls(self) -> ssl.SSLContext | bool:
         if not self._settings.prometheus.startswith("https:"):

@@ -10,7 +10,7 @@ import structlog
 from extender.config.settings import ControllerSettings
 from extender.kube.certificates import Subject, TlsProblem, file_problem, tls_problem, trusting
 from extender.plugins.negotiation.protocol import ControllerAwayError
-from extender.tools.files import UnreadableError, read_bytes
+from extender.tools.files import UnreadableError, bearer
 
 logger = structlog.get_logger()
 
@@ -63,16 +63,10 @@ class ControllerCredentials:
         Raises:
             ControllerAwayError: the file cannot be read, or has no token.
         """
-        path = self._settings.token
-        if not path:
-            return {}
         try:
-            token = read_bytes(Path(path)).decode("ascii", errors="replace").strip()
+            return bearer(self._settings.token)
         except UnreadableError as error:
-            raise ControllerAwayError(f"{path}: {error}") from error
-        if not token or not token.isascii() or not token.isprintable():
-            raise ControllerAwayError(f"{path}: a token is one line of printable ASCII")
-        return {"Authorization": f"Bearer {token}"}
+            raise ControllerAwayError(f"{self._settings.token}: {error}") from error
 
     def refused(self, error: BaseException | None) -> str:
         """What the error of a connection says about certificates: whose, and why; empty: nothing."""
