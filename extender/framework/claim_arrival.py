@@ -98,14 +98,15 @@ class ClaimArrival:
         except TimeoutError:
             self._paused.keep(pod.namespace, loop.time() + PAUSE_SECONDS)
 
-    def foresee(self, pod: Pod, snapshot: Snapshot) -> Foreseen | None:
-        """The pod and its cluster as they will be once its claims are made; None if that was asked for the pod before.
+    def foresee(self, pod: Pod, snapshot: Snapshot, *, again: bool = False) -> Foreseen | None:
+        """The pod and its cluster as they will be once its claims are made; None if a call before has asked for the pod.
 
         Args:
             pod: as the scheduler sent it.
             snapshot: the present cluster.
+            again: the call that has asked before asks again.
         """
-        if self._decided.find(pod.uid):
+        if self._decided.find(pod.uid) and not again:
             return None
         found = foreseen(refreshed(pod, snapshot), snapshot)
         if found is not None:

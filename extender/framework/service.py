@@ -152,17 +152,15 @@ class Service:
         pod, solver = args.pod, self._for_call()
         await self._first_sync()
         await self._open_pods.wait_for_volumes(pod)
-        snapshot, result = await self._decided(args, solver)
         is_real = not self.state.is_made_up(pod)
-        if is_real and result.is_blocked:
-            snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
+        snapshot, result, is_foreseen = await self._decided(args, solver)
         if is_real and result.passed:
             until = asyncio.get_running_loop().time() + MOST_SECONDS
             while (scarce := self._open_pods.scarce(pod, result.merits)) is not None:
                 if not await self._open_pods.wait_for_devices(scarce, until):
                     result = self._open_pods.beside(scarce, result)
                     break
-                snapshot, result = await self._decided(args, solver)
+                snapshot, result, is_foreseen = await self._decided(args, solver, again=is_foreseen)
         self._note(args, result)
         if is_real:
             if result.passed:
@@ -176,7 +174,30 @@ class Service:
             self._sync_patience -= _SYNC_POLL_SECONDS
             await asyncio.sleep(_SYNC_POLL_SECONDS)
 
-    async def _decided(self, args: FilterArgs, solver: Solver) -> tuple[Snapshot, FilterResult]:
+    async def _decided(
+        self, args: FilterArgs, solver: Solver, *, again: bool = False
+    ) -> tuple[Snapshot, FilterResult, bool]:
+        """The present snapshot, what is decided on it, and whether that was foreseen: claims are not made yet.
+
+        Args:
+            args: of the call.
+            solver: for as long as the call has time.
+            again: this call has foreseen it before.
+        """
+        snapshot, result = await self._decided_now(args, solver)
+        if not result.is_blocked or self.state.is_made_up(args.pod):
+            return snapshot, result, False
+        if await self._claim_arrival.wait(args.pod, snapshot):
+            return *await self._decided_now(args, solver), False
+        now = self.state.known()
+        found = self._claim_arrival.foresee(args.pod, now, again=again)
+        if found is None:
+            return snapshot, result, False
+        bounds = Bounds(solver.until, self._most(len(args.names)), self.binder.late)
+        search = partial(self._filtered_foreseen, found, args, now, solver)
+        return now, await self._search(args.pod, search, bounds), True
+
+    async def _decided_now(self, args: FilterArgs, solver: Solver) -> tuple[Snapshot, FilterResult]:
         """The present snapshot, and what is decided on it."""
         snapshot = self.state.known()
         for each in self._plugins:
@@ -185,19 +206,6 @@ class Service:
                 await each.before(refreshed(args.pod, snapshot), args.names, sent, in_verb=True)
                 snapshot = self.state.known()
         return snapshot, await self._filtered(args, snapshot, solver)
-
-    async def _with_its_claims(
-        self, args: FilterArgs, solver: Solver, snapshot: Snapshot, result: FilterResult
-    ) -> tuple[Snapshot, FilterResult]:
-        """Filter once claims that were missing are there; or decide from their templates."""
-        if await self._claim_arrival.wait(args.pod, snapshot):
-            return await self._decided(args, solver)
-        now = self.state.known()
-        found = self._claim_arrival.foresee(args.pod, now)
-        if found is None:
-            return snapshot, result
-        bounds = Bounds(solver.until, self._most(len(args.names)), self.binder.late)
-        return now, await self._search(args.pod, partial(self._filtered_foreseen, found, args, now, solver), bounds)
 
     def _filtered_foreseen(
         self, found: Foreseen, args: FilterArgs, snapshot: Snapshot, solver: Solver, bounds: Bounds

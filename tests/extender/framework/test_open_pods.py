@@ -23,6 +23,7 @@ from tests.kit.clusters import (
     Cluster,
     Object,
     claim,
+    claim_template,
     local_slice,
     network_slice,
     node,
@@ -191,6 +192,28 @@ def answered(*world: Object, bound: bool = True) -> tuple[list[str], float]:
 def test_an_answer_that_the_pod_before_would_make_wrong_waits_for_its_bind() -> None:
     passed, seconds = answered(*nodes(a=1, b=1), *pods("p", "q"))
     assert passed == ["b"]
+    assert seconds == pytest.approx(SOON, abs=0.01)
+
+
+@in_virtual_time
+async def test_a_pod_whose_claim_is_not_made_yet_is_decided_from_its_template_after_the_wait_as_well() -> None:
+    unmade = pod("q")
+    unmade["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    cluster = Cluster.of(GPU, *nodes(a=1, b=1), *pods("p"), claim_template(), unmade)
+    service, loop = cluster.service(off_loop=at_once), asyncio.get_running_loop()
+
+    async def bind() -> None:
+        await elapse(SOON / 2)
+        cluster.load(claim("other"))
+        await elapse(SOON / 2)
+        await service.bind(BindArgs("p", "ns", "uid-p", "a"))
+
+    asked = [cluster.state.snapshot.pod(f"uid-{name}") or parsed(pod(name)) for name in "pq"]
+    await service.filter(FilterArgs(asked[0], ["a", "b"]))
+    async with asyncio.TaskGroup() as binding:
+        binding.create_task(bind())
+        result, seconds = await service.filter(FilterArgs(asked[1], ["a", "b"])), loop.time()
+    assert list(result.passed) == ["b"], result.unresolvable.in_words()
     assert seconds == pytest.approx(SOON, abs=0.01)
 
 
