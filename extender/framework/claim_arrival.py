@@ -99,7 +99,7 @@ class ClaimArrival:
             self._paused.keep(pod.namespace, loop.time() + PAUSE_SECONDS)
 
     def foresee(self, pod: Pod, snapshot: Snapshot, *, again: bool = False) -> Foreseen | None:
-        """The pod and its cluster as they will be once its claims are made; None if a call before has asked for the pod.
+        """The pod and its cluster as they will be once its claims are made; None if a call before has asked for it.
 
         Args:
             pod: as the scheduler sent it.

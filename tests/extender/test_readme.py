@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,8 @@ import pytest
 from tests.kit.places import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", DOCS / "how-to" / "defragment.md", *sorted((DOCS / "tutorial").glob("*.md")))
+README, TUTORIAL = ROOT / "README.md", DOCS / "tutorial" / "schedule-a-pod.md"
+PAGES = (README, DOCS / "how-to" / "defragment.md", *sorted((DOCS / "tutorial").glob("*.md")))
 MAKEFILE = (ROOT / "Makefile").read_text()
 ADDRESS = "127.0.0.1:8888"
 SHELL = shutil.which("sh") or ""
@@ -98,10 +99,15 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(not (SHELL and shutil.which("curl")), reason="there is no shell or no curl")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-async def test_commands_print_what_the_page_shows(page: Path, environment: Mapping[str, str]) -> None:
+@pytest.mark.parametrize(
+    "pages",
+    [*((page,) for page in PAGES), (README, TUTORIAL)],
+    ids=lambda pages: ", then ".join(page.name for page in pages),
+)
+async def test_commands_print_what_the_page_shows(pages: Sequence[Path], environment: Mapping[str, str]) -> None:
+    """README and tutorial are read in this order, with one service: no question may change an answer of the next."""
     async with service(environment) as address:
-        for step in (step for block in blocks("console", page) for step in steps(block)):
+        for step in (step for page in pages for block in blocks("console", page) for step in steps(block)):
             printed = await run(step.command.replace(ADDRESS, address), environment)
             printed = printed.replace(address, ADDRESS)
             example = doctest.Example(step.command, step.output)

@@ -85,7 +85,7 @@ class Explainer:
         suggest: finds further changes for a pod that fits nowhere, if all nodes are asked about.
         followed: the cluster that the decider follows; None: `snapshot`.
         unread: what of the cluster is not known, and why, in words.
-        solver: that of the decider, limited to the time that is left. It learns nothing of pods that do not exist.
+        solver: that of the decider, limited to the time that is left. It learns nothing of what pods ask for.
     """
 
     snapshot: Snapshot
@@ -149,8 +149,7 @@ class Explainer:
             return refused
         pod = snapshot.pods[pod.key]
         names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
-        is_there = self.snapshot.pod(pod.uid) is not None
-        cycle = open_cycle(pod, snapshot, self.decider.solver.within(self.until) if is_there else self.solver)
+        cycle = self._opened(pod, snapshot)
         rejections = SchedulerChecks(snapshot).rejections(pod)
         rejected = {name: rejections[name] for name in names if name in rejections}
         self.decider.follow(self.followed or self.snapshot)
@@ -190,6 +189,13 @@ class Explainer:
     def _not_asked(self, pod: Pod) -> str:
         """Why no scheduler asks about a pod of the cluster, although it is one of ours; empty if one asks."""
         return not_marked(pod) if self.marked_only and self.snapshot.pod(pod.uid) is not None else ""
+
+    def _opened(self, pod: Pod, snapshot: Snapshot) -> Cycle | Blocked:
+        """The cycle of a pod. One that exists counts for its own scores, as filter would count it."""
+        cycle = open_cycle(
+            pod, snapshot, self.decider.solver.still(but_for=self.snapshot.pod(pod.uid)).within(self.until)
+        )
+        return cycle if isinstance(cycle, Blocked) else replace(cycle, solver=cycle.solver.still())
 
     def _checks(self, cycle: Cycle, names: Sequence[str]) -> Explanation | Sequence[tuple[str, NodeCheck]]:
         """What plugins compare on each node; or what keeps a pod off all nodes although its claims can be used."""

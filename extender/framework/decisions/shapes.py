@@ -105,10 +105,17 @@ class Shapes:
         return self._known.shares
 
     def still(self) -> "Shapes":
-        """A copy that learns nothing more: for pods that do not exist."""
+        """A copy that learns nothing more: for questions, which change no later score."""
         found = copy(self)
         found._counts = self._counts.copy()
         found._learns = False
+        return found
+
+    def still_but_for(self, pod: Pod) -> "Shapes":
+        """A copy that learns of this pod alone, as filter would: an explanation says what filter would say."""
+        found = self.still()
+        if self._learns and self._seen.find(pod.uid) is None:
+            found._learns, found._seen = True, Recent(1)
         return found
 
     def see(self, pod: Pod, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> None:

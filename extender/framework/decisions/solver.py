@@ -198,9 +198,15 @@ class Solver:
         policy = self.shapes.policy
         return self if self.policy is policy else replace(self, policy=policy)
 
-    def still(self) -> "Solver":
-        """The solver that learns nothing of shapes: people ask about pods that do not exist."""
-        return self if self.shapes is None else replace(self, shapes=self.shapes.still())
+    def still(self, but_for: Pod | None = None) -> "Solver":
+        """The solver that learns nothing of shapes: a question changes no later score, and its pod may not exist.
+
+        Args:
+            but_for: a pod that exists: it counts for this solver, and for no other.
+        """
+        if self.shapes is None:
+            return self
+        return replace(self, shapes=self.shapes.still_but_for(but_for) if but_for else self.shapes.still())
 
     def is_learning(self, pod: Pod, snapshot: Snapshot) -> bool:
         """Whether `informed` may take long for a pod, if the policy weighs what is left."""

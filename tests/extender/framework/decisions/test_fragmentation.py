@@ -202,14 +202,14 @@ def test_what_costs_others_much_is_not_learned(asked: list[Object]) -> None:
     assert shapes.shares == {Shape(ASKED[1].spec.requests, 1000): 1.0}
 
 
-@pytest.mark.parametrize(("name", "learned"), [("p", 1), ("made-up", 0)])
-def test_a_pod_that_does_not_exist_is_explained_and_not_learned(name: str, learned: int) -> None:
+@pytest.mark.parametrize("name", ["p", "made-up"])
+def test_who_explains_a_pod_changes_no_later_score(name: str) -> None:
     shapes = Shapes(Selectors(), Features())
     judge = replace(solver(), policy=POLICIES["fragmentation"], shapes=shapes)
     world = snapshot_of(GPU, node("n"), local_slice("n", 2), pod("p", "c"), claim("c"))
     explained = Explainer.alone(world, judge).explain(parsed(pod(name, "c")))
     assert explained.verdict is Conclusion.FITS
-    assert len(shapes.shares) == learned
+    assert not shapes.shares
 
 
 def test_weighing_ends_with_the_time_of_the_call_and_the_next_call_goes_on() -> None:
