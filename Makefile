@@ -18,7 +18,7 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml constraints.txt $(VENV)/.created
-	@echo "Installing what dra-extender needs into $(VENV); the first time, this takes a minute"
+	@echo "Installing what dra-extender needs into $(VENV); the first time, this takes up to a minute"
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
