@@ -1,7 +1,8 @@
 """Claims that a scheduler has seen, or need not see, before our watch has shown them; for preempt, pods as well.
 
 A scheduler that holds pods until their claims exist asks about a pod some milliseconds after its claim was made. Our
-watch may be behind then, so filter waits for it. To reject the pod would cost it a second or more in the backoff.
+watch may be behind then, so filter waits for it, and after `MOST_SECONDS` decides from the template. To reject the pod
+would cost it a second or more in the backoff.
 
 A scheduler that does not hold pods asks before the claim is made. Filter then decides from the template, once for each
 pod, and bind waits for the claim. If no claim comes, as with a ResourceQuota, the pod is rejected from then on; the
@@ -111,8 +112,9 @@ class ClaimArrival:
         found = foreseen(refreshed(pod, snapshot), snapshot)
         if found is not None:
             self._decided.keep(pod.uid, value=True)
-            self._on_early()
-            self._warn()
+            if _is_unmade(pod, snapshot):
+                self._on_early()
+                self._warn()
         return found
 
     def _warn(self) -> None:

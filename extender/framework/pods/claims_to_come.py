@@ -1,7 +1,8 @@
-"""Claims that kube-controller-manager will make for a pod from its templates, and the pod as it is then.
+"""Claims that kube-controller-manager makes for a pod from its templates and that are not known, and the pod with them.
 
 kube-scheduler holds a pod until its claims exist, if its profile has `DynamicResources` at PreEnqueue. Without that, it
-asks about a pod before. The template says already what the claim will need.
+asks about a pod before. The template says already what the claim will need. The same serves where the claim is made,
+and our watch does not show it yet.
 """
 
 from collections.abc import Iterator
@@ -30,23 +31,24 @@ def unmade(pod: Pod) -> Iterator[PodClaim]:
     return (each for each in pod.claims if each.template_name and each.name not in pod.claim_statuses)
 
 
-def unseen(pod: Pod, snapshot: Snapshot) -> Iterator[ObjectKey]:
-    """The claims that a pod names and that the snapshot does not have; not those that cannot be read."""
+def unseen(pod: Pod, snapshot: Snapshot) -> Iterator[PodClaim]:
+    """The entries of a pod whose claim the snapshot does not have; not those whose claim cannot be read."""
     for entry in pod.claims:
         key = ObjectKey(pod.namespace, claim_name(pod, entry) or "")
         if key.name and key not in snapshot.claims and (CLAIMS.kind, key) not in snapshot.problems:
-            yield key
+            yield entry
 
 
 def foreseen(pod: Pod, snapshot: Snapshot) -> Foreseen | None:
-    """What will be once the claims of a pod are made; None if no claim is unmade, or if that is not certain.
+    """What will be once the claims of a pod are made and seen; None if none is missing, or if that is not certain.
 
     The claims of a gang are planned together. A claim of a PodGroup is made for all of its pods. A controller of
     negotiated claims writes to the claim. Such claims are waited for.
     """
     if pod.gang is not None or pod.pod_group or snapshot.controllers:
         return None
-    claims = {each.name: _claim_to_come(pod, each, snapshot) for each in unmade(pod)}
+    entries = (*unmade(pod), *unseen(pod, snapshot))
+    claims = {each.name: _claim_to_come(pod, each, snapshot) for each in entries}
     statuses = dict(pod.claim_statuses)
     for entry, claim in claims.items():
         if claim is None:

@@ -12,6 +12,7 @@ from extender.framework.victims import Victims
 from extender.framework.wire import FilterArgs, PreemptArgs
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, PODS
+from extender.tools.offload import at_once
 from tests.extender.framework.bind.scenes import Scene
 from tests.kit.clusters import (
     GPU,
@@ -144,6 +145,16 @@ class TestService:
         assert list(again.passed) == []
         assert set(again.unresolvable.in_words().values()) == {"waiting for claim gpu to be created"}
 
+    @in_virtual_time
+    async def test_a_claim_that_the_watch_does_not_show_in_time_is_decided_from_the_template_once(self) -> None:
+        named = templated(made="p-gpu")
+        cluster = Cluster.of(GPU, node("n"), local_slice("n"), claim_template(), named)
+        service, asked = cluster.service(off_loop=at_once), FilterArgs(parsed(named), ("n",))
+        first, again = await service.filter(asked), await service.filter(asked)
+        assert list(first.passed) == ["n"]
+        assert asyncio.get_running_loop().time() == pytest.approx(MOST_SECONDS)
+        assert again.unresolvable.in_words() == {"n": "claim p-gpu does not exist"}
+
     @pytest.mark.parametrize(
         ("there", "reason"),
         [
@@ -193,6 +204,12 @@ class TestBindWaitsForTheClaim:
 
     def test_and_binds_with_it(self) -> None:
         scene = Scene(claim_template(), templated())
+        assert scene.run(scene.bind(), coming(scene, "p", 1.0)()) == ["", ""]
+        assert (scene.node_of("p"), scene.devices("p-gpu"), scene.users("p-gpu")) == ("n", ["n/gpu-0"], ["p"])
+        assert not scene.state.snapshot.assumed
+
+    def test_also_if_the_pod_names_it_and_the_watch_shows_it_later(self) -> None:
+        scene = Scene(claim_template(), templated(made="p-gpu"))
         assert scene.run(scene.bind(), coming(scene, "p", 1.0)()) == ["", ""]
         assert (scene.node_of("p"), scene.devices("p-gpu"), scene.users("p-gpu")) == ("n", ["n/gpu-0"], ["p"])
         assert not scene.state.snapshot.assumed
