@@ -38,7 +38,7 @@ from extender.autoscaler.scale_up.plan import (
     most_pods,
 )
 from extender.autoscaler.scale_up.together import Wanted, by_rules
-from extender.autoscaler.scale_up.whole_gangs import Gangs
+from extender.autoscaler.scale_up.whole_gangs import Gangs, with_groups
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
@@ -143,12 +143,18 @@ class Estimate:
             TimeoutError: time was up.
         """
         left_out: dict[GangKey, str] = {}
+        pods = with_groups(pods, world.snapshot)
         while True:
             found = cls(world, pods, groups, solver, left_out)
             lacking = found._lacking_gang()
             if lacking is None:
                 return found.again()
             left_out[lacking[0]] = lacking[1]
+
+    @property
+    def refused(self) -> tuple[tuple[Pod, str], ...]:
+        """The pods of the request that no node helps, whatever it has, each with the reason."""
+        return tuple((pod, self._blocked[pod.uid]) for pod in self._asked if pod.uid in self._blocked)
 
     def _lacking_gang(self) -> tuple[GangKey, str] | None:
         """The least important gang that the plan for the most pods does not serve whole, and why; None if all are."""
@@ -369,9 +375,7 @@ class Estimate:
 
     def _failures(self) -> Iterator[tuple[Pod, str]]:
         """The pods without a place, each with what an empty node of the groups lacks."""
-        for pod in self._asked:
-            if pod.uid in self._blocked:
-                yield pod, self._blocked[pod.uid]
+        yield from self.refused
         self._refusals = {key: reason for key, reason in self._refusals.items() if reason}
         for shape, pods in self._waiting.items():
             counts = Counter(self._refusal(index, shape) or AT_LIMIT for index in range(len(self._groups)))
@@ -395,10 +399,12 @@ class Expansion:
     Attributes:
         groups: the best group. Several: no group helps that we know, and these groups are not known. None: none helps.
         reason: for people.
+        nodes: how many nodes of the best group its pods need; None: not known.
     """
 
     groups: tuple[str, ...]
     reason: str
+    nodes: int | None = None
 
 
 def expand(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], solver: Solver) -> Expansion:
@@ -430,7 +436,9 @@ def expand(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup]
         f"pods that get a place: {best.pods} of {estimate.count}; new nodes: {best.nodes}; "
         f"stranded devices: {best.stranded}; devices of a new node: {source}"
     )
-    return Expansion((group.name,), reason)
+    if refused := estimate.refused:
+        reason += f"; pods that no node helps: {len(refused)} ({_named(refused)})"
+    return Expansion((group.name,), reason, best.nodes)
 
 
 def _plan(rule: Expander, estimate: Estimate) -> tuple[tuple[int, int, int], Offer]:
@@ -450,8 +458,13 @@ def _without_offers(world: World, groups: Sequence[NodeGroup], estimate: Estimat
     """The groups whose devices are not known: the autoscaler may know more of them. The other groups do not help."""
     unknown = tuple(each.name for each in groups if not world.supply.blueprints(each.room.node.node))
     failed = estimate.plan(least_waste).failed
-    more = f"; and {len(failed) - _NAMED_PODS} more pods" if len(failed) > _NAMED_PODS else ""
-    why = "; ".join(f"{pod}: {reason}" for pod, reason in failed[:_NAMED_PODS]) + more
+    why = _named(failed)
     if unknown:
         return Expansion(unknown, f"nothing is known of the devices of these groups, and no other group helps: {why}")
     return Expansion((), f"no group helps: {why}")
+
+
+def _named(failed: Sequence[tuple[Pod, str]]) -> str:
+    """The first of some pods, each with the reason."""
+    more = f"; and {len(failed) - _NAMED_PODS} more pods" if len(failed) > _NAMED_PODS else ""
+    return "; ".join(f"{pod}: {reason}" for pod, reason in failed[:_NAMED_PODS]) + more

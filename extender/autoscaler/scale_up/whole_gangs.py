@@ -5,7 +5,7 @@ may be missing in its request. These pods count, too: each finds a node that is 
 """
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from extender.autoscaler.scale_up.plan import NodeDemand, PendingPod
@@ -105,6 +105,21 @@ class Gangs:
         placed = len(gang.bound) + len(gang.kept) + len(turns.nodes)
         self.waiting[key] = WaitingGang(gang, str(refused.refusal), others, placed)
         return True
+
+
+def with_groups(asked: Sequence[PendingPod], snapshot: Snapshot) -> tuple[PendingPod, ...]:
+    """The pods with the PodGroups that they have in the cluster.
+
+    An autoscaler that is older than the API server does not know the field, and leaves it out.
+    """
+    return tuple(_with_group(each, snapshot.pod(each.pod.uid)) for each in asked)
+
+
+def _with_group(asked: PendingPod, known: Pod | None) -> PendingPod:
+    if known is None or not known.pod_group:
+        return asked
+    pod = replace(asked.pod, gang=known.gang, pod_group=known.pod_group)
+    return replace(asked, pod=replace(pod, priority=known.priority, own_priority=known.own_priority))
 
 
 def _form(pod: Pod) -> Hashable:

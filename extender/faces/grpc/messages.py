@@ -155,7 +155,9 @@ MESSAGES: Final[Declarations] = {
         38: "schedulingGates [Named]",
         39: "resourceClaims [PodResourceClaim]",
         40: "resources ResourceRequirements",
+        43: "schedulingGroup PodSchedulingGroup",
     },
+    "PodSchedulingGroup": {1: "podGroupName string"},
     "PodStatus": {
         1: "phase string",
         2: "conditions [PodCondition]",

@@ -277,7 +277,8 @@ def encode_expansion(expansion: Expansion, args: ExpansionArgs) -> bytes:
     response: Any = messages.new("BestOptionsResponse")
     counts = {group.name: group.limit for group in args.groups}
     for name in expansion.groups:
-        response.options.add(nodeGroupId=name, nodeCount=counts[name], debug=expansion.reason)
+        count = counts[name] if expansion.nodes is None else expansion.nodes
+        response.options.add(nodeGroupId=name, nodeCount=count, debug=expansion.reason)
     return bytes(response.SerializeToString())
 
 

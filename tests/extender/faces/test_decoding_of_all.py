@@ -14,7 +14,8 @@ from extender.kube.resources import CLAIMS
 from extender.kube.watch import WatchSource
 from extender.plugins.negotiation.http import HttpController
 from extender.tools.intake import Budget, Source
-from tests.extender.faces.grpc.test_expander_grpc import NODES, autoscaler, call, serving
+from tests.extender.faces.grpc.scenes import call, serving
+from tests.extender.faces.grpc.test_expander_grpc import NODES, autoscaler
 from tests.extender.kube.live_scenes import api_over, half, make_claim
 from tests.extender.plugins.negotiation.test_controllers_http import NODES as QUESTION
 from tests.extender.plugins.negotiation.test_controllers_http import NOTHING_UNSUITABLE, settings

@@ -6,8 +6,7 @@ import json
 import sys
 import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,7 +32,8 @@ from extender.tools.fairness.decoding_turns import at_once
 from extender.tools.intake import Budget, Source
 from extender.tools.offload import in_thread
 from tests.extender.autoscaler.scenes import autoscaler_over, machine, node_template, pod_of
-from tests.kit.certificates import HOST, Authority, Pair
+from tests.extender.faces.grpc.scenes import call, serving
+from tests.kit.certificates import Authority, Pair
 from tests.kit.clusters import GPU, claim_template, state_of
 from tests.kit.measure import resident_peak
 from tests.kit.process import free_port
@@ -41,7 +41,6 @@ from tests.kit.protobuf import answer, encoded, request
 
 T = TypeVar("T")
 
-METHOD = "/grpcplugin.Expander/BestOptions"
 BIG, SMALL = node_template("big", 4), node_template("small", 1)
 NODES = {name: machine("template", name, cpu="8", memory="8Gi") for name in ("big", "small", "unknown")}
 PODS = [pod_of(f"p{index}", "gpu") for index in range(4)]
@@ -49,28 +48,6 @@ PODS = [pod_of(f"p{index}", "gpu") for index in range(4)]
 
 def autoscaler() -> Autoscaler:
     return autoscaler_over(state_of([GPU, claim_template()]), BIG, SMALL)
-
-
-@asynccontextmanager
-async def serving(subject: Autoscaler, **settings: Any) -> AsyncIterator[str]:
-    """The address of a server."""
-    port = free_port()
-    budget = settings.pop("budget", None)
-    wanted = Settings.model_validate({"grpc": {"host": "127.0.0.1", "port": port, **settings}})
-    async with open_grpc(wanted, budget or Budget()) as start:
-        await start(subject, Metrics(CollectorRegistry()))
-        yield f"127.0.0.1:{port}"
-
-
-async def call(address: str, body: bytes, credentials: grpc.ChannelCredentials | None = None) -> bytes:
-    options = [("grpc.ssl_target_name_override", HOST)] if credentials else []
-    channel = (
-        grpc.aio.secure_channel(address, credentials, options=options)
-        if credentials
-        else grpc.aio.insecure_channel(address)
-    )
-    async with channel:
-        return bytes(await channel.unary_unary(METHOD)(body, timeout=5))
 
 
 async def test_the_best_group_is_answered_with_its_reason() -> None:
@@ -399,6 +376,7 @@ ODD_POD: dict[str, Any] = {
         "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 3}],
         "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone"}],
         "schedulingGates": [{"name": "example.com/gate"}],
+        "schedulingGroup": {"podGroupName": "train"},
         "overhead": {"cpu": "10m"},
         "resources": {"requests": {"cpu": "3"}},
         "resourceClaims": [
