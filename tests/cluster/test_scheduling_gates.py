@@ -59,7 +59,14 @@ async def stays(client: Client, keys: Iterable[ObjectKey], seconds: float = 3.0)
     """Pods keep the gate for some seconds."""
     await pause(seconds)
     for key in keys:
-        assert is_gated(await client.get(PODS, key)), key
+        assert is_gated(found := await client.get(PODS, key)), key
+        assert reason(found) == "SchedulingGated", "Cluster Autoscaler looks at no other pods than `Unschedulable` ones"
+
+
+def reason(raw: RawObject) -> str:
+    """Why the pod has no node, as its condition `PodScheduled` says; empty if it has one."""
+    found = [each for each in raw["status"].get("conditions", ()) if each["type"] == "PodScheduled"]
+    return "".join(str(each.get("reason", "")) for each in found)
 
 
 class TestPolicies:
@@ -171,6 +178,27 @@ async def test_the_pods_of_a_gang_stay_gated_until_all_are_there(client: Client,
     await client.create(PODS, members[2])
     for key in keys:
         assert await bound(client, key)
+
+
+@pytest.mark.usefixtures("gated")
+async def test_of_pods_that_fit_nowhere_an_autoscaler_sees_so_many_as_their_quota_has_room_for(
+    client: Client, namespace: str
+) -> None:
+    nowhere = requests(request("gpu", DEVICE_CLASS, selectors=[{"cel": {"expression": "false"}}]))
+    limit: RawObject = {"name": "gpu", "deviceClassName": DEVICE_CLASS, "devices": 1}
+    await client.create(DEVICE_QUOTAS, quota(limit, namespace=namespace))
+    await client.create(TEMPLATES, template(namespace, "gpu", nowhere))
+    await pause(1.0)
+    for number in range(5):
+        await client.create(PODS, gated_pod(namespace, f"p{number}"))
+
+    async def reasons() -> list[str]:
+        return sorted(map(reason, (await client.list(PODS, namespace)).items))
+
+    one = ["SchedulingGated"] * 4 + ["Unschedulable"]
+    await wait_for_answer(reasons, lambda found: found == one, "a pod that was tried", within=30.0)
+    await pause(20.0)
+    assert await reasons() == one
 
 
 @pytest.mark.usefixtures("gated")

@@ -30,6 +30,7 @@ from extender.plugins.scheduling_gates.judging import (
 )
 from extender.plugins.scheduling_gates.pod_lines import Line, Lines
 from extender.plugins.scheduling_gates.shares import (
+    BEHIND_SECONDS,
     EXTRA_SECONDS,
     FAILED_SHARE,
     SLOW_EXTRA_SECONDS,
@@ -38,7 +39,7 @@ from extender.plugins.scheduling_gates.shares import (
     Bounds,
     Shares,
 )
-from extender.plugins.scheduling_gates.turn import Next, Turn
+from extender.plugins.scheduling_gates.turn import Head, Next, Turn
 from extender.tools.fairness.turns import Turns
 
 JUDGING_SECONDS: Final = 0.01
@@ -320,7 +321,10 @@ class GateQueue:
             name = heappop(heap)[-1]
             with self._turns.of(name):
                 if (next_one := turns[name].next(shares)) is not None:
-                    found += self._taken(name, turns[name], next_one, shares)
+                    if next_one.is_hopeless and self._is_behind(next_one.head):
+                        turns[name].pass_over(next_one)
+                    else:
+                        found += self._taken(name, turns[name], next_one, shares)
                 _push(heap, name, turns[name].next(shares), turns[name])
             if clock() > until:
                 yield found
@@ -369,14 +373,35 @@ class GateQueue:
             gated.extra = after if gated.extra is None else gated.extra
             return ()
         gated.extra = after
+        if self._is_behind(head):
+            gated.behind = now if gated.behind is None else gated.behind
+            if now < gated.behind + BEHIND_SECONDS:
+                return ()
+        gated.behind = None
         return self._taken(name, turn, Next(head, is_trial=True), shares)
+
+    def _is_behind(self, head: Head) -> bool:
+        """Whether rejected pods that come before a pod have what is left of its quotas, once there are nodes for them.
+
+        A pod that finds a node does not wait for them. Another one would have a new node that stays empty.
+        """
+        pods = self._with_gang(head)
+        rejected = self._known_of(self._lines.of(Line.REJECTED, pods[0].namespace)) if pods else ()
+        return bool(rejected) and self._over_quota(pods, rejected) is not None
+
+    def _with_gang(self, head: Head) -> Sequence[Pod]:
+        """A pod, and with it those of its gang that wait for their turn."""
+        first = self._snapshot.pods[self._snapshot.pod_keys[head.uid]]
+        uids = [head.uid] if first.gang_key is None else self._members(first.gang_key)
+        return self._known_of(uid for uid in uids if uid in self._kinds)
+
+    def _known_of(self, uids: Iterable[str]) -> Sequence[Pod]:
+        return [pod for uid in uids if (pod := self._snapshot.pod(uid)) is not None]
 
     def _taken(self, name: str, turn: Turn, next_one: Next, shares: Shares) -> Sequence[Pod]:
         """Take a pod, and with it those of its gang that wait for their turn; empty: quotas have no room for them."""
         head, gated = next_one.head, self._gated[name]
-        first = self._snapshot.pods[self._snapshot.pod_keys[head.uid]]
-        uids = [head.uid] if first.gang_key is None else self._members(first.gang_key)
-        pods = [pod for uid in uids if uid in self._kinds and (pod := self._snapshot.pod(uid)) is not None]
+        pods = self._with_gang(head)
         refused, now = self._over_quota(pods), self._solver.clock()
         for pod in pods:
             gated.remove(pod.uid, self._kinds.pop(pod.uid))
@@ -388,8 +413,8 @@ class GateQueue:
         shares.total += 0 if refused else len(pods)
         return () if refused else pods
 
-    def _over_quota(self, pods: Sequence[Pod]) -> Refused | None:
-        """Who refuses one of some pods beside the lifted ones of their namespace that come before it.
+    def _over_quota(self, pods: Sequence[Pod], rejected: Sequence[Pod] = ()) -> Refused | None:
+        """Who refuses one of some pods beside those of their namespace that come before it: lifted and rejected ones.
 
         Of a large gang, not all pods are asked about: filter finds out what was not found in time.
         """
@@ -398,7 +423,7 @@ class GateQueue:
         namespace = pods[0].namespace
         uids = {*self._lines.of(Line.LIFTED, namespace)}
         uids |= {uid for uid, each in self._lifted.items() if each.namespace == namespace}
-        lifted = (known for uid in uids if (known := self._snapshot.pod(uid)) is not None)
+        lifted = (*self._known_of(uids), *rejected)
         before = sorted((each for each in lifted if each.order < pods[0].order), key=attrgetter("order"))
         until = self._solver.clock() + JUDGING_SECONDS
         for number, pod in enumerate(pods):

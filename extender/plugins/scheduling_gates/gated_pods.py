@@ -105,12 +105,14 @@ class GatedPods:
         held: the uids of those that are held.
         kinds: those that wait for their turn.
         extra: when the first of these is lifted also beyond the share; None: not known yet.
+        behind: since when the first of these waits for rejected pods before it; None: it does not.
     """
 
     new: dict[str, None] = field(default_factory=dict)
     held: dict[str, None] = field(default_factory=dict)
     kinds: dict[Hashable, Kind] = field(default_factory=dict)
     extra: float | None = None
+    behind: float | None = None
     _waiting: int = 0
 
     @property

@@ -28,6 +28,10 @@ EXTRA_SECONDS: Final = 10.0
 """If pods of a namespace wait, and there is no room in its share, one more is lifted each time that so long has passed.
 So no pod waits for ever behind others that nothing helps."""
 
+BEHIND_SECONDS: Final = 600.0
+"""So long, a pod that finds no node waits for rejected pods before it, if quotas have no room for both. An autoscaler
+that sees both brings a node for each. So long it may take it to bring the first one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:

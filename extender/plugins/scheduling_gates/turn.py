@@ -101,8 +101,12 @@ class Turn:
         head = next_one.head
         self.account.lift(number, is_hopeless=next_one.is_hopeless, is_trial=next_one.is_trial)
         self.out[self.name, head.kind] += number
-        for heap in (self._unasked, self._good, self._hopeless):
-            if heap and heap[0] == head:
-                heappop(heap)
+        self.pass_over(next_one)
         if (kind := self.pods.kinds.get(head.kind)) is not None:
             heappush(self._unasked, Head(*kind.first(), head.kind))
+
+    def pass_over(self, next_one: Next) -> None:
+        """Leave a pod and others of its kind for a later look."""
+        for heap in (self._unasked, self._good, self._hopeless):
+            if heap and heap[0] == next_one.head:
+                heappop(heap)

@@ -10,6 +10,7 @@ from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, SLICES
 from extender.plugins.scheduling_gates.shares import (
+    BEHIND_SECONDS,
     EXTRA_SECONDS,
     FAILED_SHARE,
     FEW,
@@ -29,7 +30,7 @@ from tests.extender.plugins.scheduling_gates.scenes import (
     site,
     waiting,
 )
-from tests.kit.clusters import claim, local_slice, node, pod, request
+from tests.kit.clusters import Object, claim, local_slice, node, pod, request
 from tests.kit.objects.quotas import limited, quota
 from tests.kit.servers.memory import Fault
 from tests.kit.virtualtime import in_virtual_time
@@ -150,6 +151,39 @@ async def test_lifted_pods_that_their_scheduler_rejects_take_no_quota_from_those
     assert await scene.turns() == ["first"]
     await scene.reject("first")
     assert await scene.turns() == ["second"]
+
+
+async def behind(*requests: Object) -> Scene:
+    """Five pods that find no node, and a quota with room for one of them; the first one was rejected."""
+    scene = Scene(*site(), quota(limited(devices=1)), *crowd("p", 5, *requests))
+    assert await scene.turns() == ["p0"]
+    scene.first.learn("p0")
+    await scene.reject("p0")
+    return scene
+
+
+async def test_a_pod_that_finds_no_node_waits_for_a_rejected_one_before_it_that_its_quota_has_room_for() -> None:
+    """An autoscaler that sees both brings a node for each."""
+    scene = await behind(NOWHERE)
+    assert await scene.turns(20) == []
+    await scene.delete("p0")
+    assert await scene.turns(5) == ["p1"]
+
+
+async def test_such_a_pod_does_not_wait_for_ever() -> None:
+    scene = await behind(NOWHERE)
+    assert await scene.turns(10, BEHIND_SECONDS / 12) == []
+    assert await scene.turns(5, BEHIND_SECONDS / 12) == ["p1"]
+    await scene.reject("p1")
+    assert await scene.turns(10, BEHIND_SECONDS / 12) == []
+
+
+async def test_a_pod_that_finds_a_node_waits_for_no_rejected_one() -> None:
+    scene = await behind(NOWHERE)
+    for each in waiting("fits"):
+        await scene.cluster.api.create(CLAIMS if each["kind"] == "ResourceClaim" else PODS, each)
+    scene.first.learn("fits")
+    assert await scene.turns(5) == ["fits"]
 
 
 async def test_of_refused_pods_and_a_good_one_the_good_one_alone_is_visible() -> None:
