@@ -52,11 +52,17 @@ Unmet: TypeAlias = AwaitedCondition | Failed
 
 
 def unmet(claim: ClaimObject) -> Unmet | None:
-    """Why an allocated claim is not ready: its first failure, else its first condition that is not true."""
+    """Why an allocated claim is not ready: its first failure, else its first condition that is not true.
+
+    None for an allocation that is assumed: perhaps it was not written, and then no driver ever hears of it.
+    """
     allocation = claim.claim.allocation
     if allocation is None or not any(result.binding_conditions for result in allocation.results):
         return None
-    lacking = list(_lacking(allocation, _reported(loads(claim.raw))))
+    status = loads(claim.raw).get("status") or {}
+    if not status.get("allocation"):
+        return None
+    lacking = list(_lacking(allocation, _reported(status)))
     return next((each for each in lacking if isinstance(each, Failed)), lacking[0] if lacking else None)
 
 
@@ -83,9 +89,9 @@ def _is_true(conditions: Mapping[str, RawObject], name: str) -> bool:
     return name in conditions and conditions[name].get("status") == "True"
 
 
-def _reported(raw: RawObject) -> _Reported:
-    """What drivers report: device and share to conditions by type."""
-    devices = (raw.get("status") or {}).get("devices") or []
+def _reported(status: RawObject) -> _Reported:
+    """What drivers report in the status of a claim: device and share to conditions by type."""
+    devices = status.get("devices") or []
     return {
         (DeviceId(each["driver"], each["pool"], each["device"]), each.get("shareID")): {
             condition["type"]: condition for condition in each.get("conditions") or []

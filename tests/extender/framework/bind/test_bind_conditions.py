@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pytest
 
+from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from tests.extender.framework.bind.scenes import ALLOCATE, BIND, GET_CLAIM, Scene
 from tests.kit import virtualtime
-from tests.kit.clusters import DRIVER, claim, device_class, network_slice, pod, request
+from tests.kit.clusters import DRIVER, claim, device_class, network_slice, pod, request, solver
 from tests.kit.servers.memory import Fault, writes
 
 
@@ -63,6 +64,18 @@ class TestBindingConditions:
         lapsed = f"claim ns/a: binding timeout after 600 s of {scene.WAITING}"
         assert scene.run(scene.bind()) == [lapsed if is_over else scene.WAITING]
         assert scene.devices("a") == ([] if is_over else ["fabric/gpu-0"])
+
+    def test_a_pod_is_tried_again_whose_allocation_was_perhaps_not_written(self) -> None:
+        """Otherwise it would wait for a driver that has heard of no allocation, and the device with it."""
+        scene = Fabric()
+        scene.transport.script(ALLOCATE, Fault(lost=True))
+        scene.transport.script(GET_CLAIM, Fault(lost=True))
+        assert scene.run(scene.bind()) == [f"{GET_CLAIM}: outcome unknown: timed out"]
+        assert (scene.devices("a"), scene.held) == ([], {"fabric/gpu-0"})
+        snapshot = scene.state.snapshot
+        assert filter_nodes(snapshot.pods[ObjectKey("ns", "p")], ["n", "m"], snapshot, solver()).passed == ("n",)
+        assert scene.run(scene.bind()) == [scene.WAITING]
+        assert (scene.devices("a"), scene.users("a")) == (["fabric/gpu-0"], ["p"])
 
     def test_a_device_that_is_attached_in_the_end_is_not_too_late(self) -> None:
         scene = Fabric()
