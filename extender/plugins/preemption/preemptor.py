@@ -46,6 +46,7 @@ from extender.planning.planner import Planner, UndecidedError
 from extender.plugins.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
 from extender.plugins.preemption.eviction_limits import LOOKING_SECONDS, EvictionCaps, EvictionLimits, EvictionRefusal
 from extender.plugins.preemption.fruitless_choices import Fruitless
+from extender.plugins.preemption.held_up import HeldUp
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.nominations import KeptOfBound, Nominations
 from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
@@ -151,6 +152,7 @@ class Preemptor(BackgroundTask):
         self._faults = solver.faults
         self._off_loop = off_loop
         self._fruitless = Fruitless(state, solver.clock)
+        self._held_up = HeldUp(state, solver.plugins)
         self._asked = ReportingMemory[_Asked](_MOST_ASKED)
         self._choosing: set[str] = set()
         self._names = NodeLists()
@@ -171,6 +173,8 @@ class Preemptor(BackgroundTask):
         pod = snapshot.with_rank(rejection.sent)
         may_preempt = not (snapshot.never_preempts(pod) or plugins.keeper(pod, snapshot))
         helps = plugins.counting.isdisjoint(rejection.result.by)
+        if may_preempt and not helps:
+            self._held_up.note(rejection.share, snapshot)
         if may_preempt and helps and not rejection.result.failed:
             known = self._asked.get(pod.uid)
             due = self._solver.clock() + PATIENCE_SECONDS if known is None else known.due
@@ -191,8 +195,12 @@ class Preemptor(BackgroundTask):
             return Found.FULL
         if pod.kept.node:
             return Found.ASK
-        is_in_vain = self._fruitless.wait(pod, tuple(snapshot.nodes), snapshot) or self._is_refused(pod, snapshot)
-        return Found.KNOWN if is_in_vain else Found.ASK
+        if self._fruitless.wait(pod, tuple(snapshot.nodes), snapshot):
+            return Found.KNOWN
+        if self._is_refused(pod, snapshot):
+            self._held_up.note(pod.namespace, snapshot)
+            return Found.KNOWN
+        return Found.ASK
 
     def _is_refused(self, pod: Pod, snapshot: Snapshot) -> bool:
         """Whether filter would leave the pod no node, wherever devices are free; False if that is not soon known."""
@@ -204,8 +212,8 @@ class Preemptor(BackgroundTask):
         return False
 
     def missed(self) -> Collection[str]:
-        """The namespaces of which pods were forgotten, once there is room."""
-        return self._asked.missed()
+        """The namespaces of which pods were forgotten, once there is room, or whose pods may evict others by now."""
+        return {*self._asked.missed(), *self._held_up.relieved()}
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node. No more pods are evicted for it."""

@@ -2,8 +2,10 @@
 
 import pytest
 
-from extender.framework.task import Found
+from extender.framework.filter import filter_nodes
+from extender.framework.task import Found, Rejection
 from extender.kube.api import ObjectKey
+from extender.kube.resources import DEVICE_QUOTAS
 from tests.extender.plugins.preemption.scenes import Scene, full, runs, waits
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
 from tests.kit.objects.quotas import limited, quota
@@ -51,6 +53,40 @@ async def test_a_pod_that_nobody_remembers_is_asked_about_unless_its_quota_is_in
     scene.start(scene.transport)
     snapshot = scene.cluster.state.snapshot
     assert scene.task.on_found(snapshot.pods[ObjectKey("ns", "p")], snapshot) is told
+
+
+RAISED = {"spec": {"limits": [limited(devices=1)]}}
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before the change", "by filter, which had an older snapshot"])
+async def test_a_pod_is_asked_about_again_once_its_quota_lets_it_evict_others(is_late: bool) -> None:
+    """Nothing else would: requeue wakes those that fit without evictions."""
+    scene = Scene(full(["n0"], *waits("p"), *others(1), quota(limited(devices=0))))
+    pod = scene.known("p")
+    before = scene.cluster.state.snapshot
+    if not is_late:
+        scene.filter("p")
+    await scene.turns(1)
+    assert scene.task.missed() == set()
+    await scene.cluster.api.patch(DEVICE_QUOTAS, ObjectKey("ns", "gold"), RAISED)
+    if is_late:
+        assert scene.task.missed() == set()
+        result = filter_nodes(pod, ["n0"], before, scene.solver)
+        scene.task.on_rejected(Rejection(pod, ["n0"], result, before))
+    assert scene.task.missed() == {"ns"}
+    assert scene.task.missed() == set(), "once"
+    assert scene.task.on_found(pod, scene.cluster.state.snapshot) is Found.ASK
+
+
+async def test_a_pod_that_its_quota_still_refuses_is_looked_for_after_the_next_change() -> None:
+    scene = Scene(full(["n0"], *waits("p"), *others(1), quota(limited(devices=0))))
+    scene.filter("p")
+    scene.start(scene.transport)
+    pod = scene.known("p")
+    assert scene.task.on_found(pod, scene.cluster.state.snapshot) is Found.KNOWN
+    await scene.cluster.api.patch(DEVICE_QUOTAS, ObjectKey("ns", "gold"), RAISED)
+    assert scene.task.missed() == {"ns"}
+    assert scene.task.on_found(pod, scene.cluster.state.snapshot) is Found.ASK
 
 
 def site(*large: bool) -> list[Object]:
