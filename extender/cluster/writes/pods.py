@@ -234,8 +234,13 @@ class Nominator:
             raise WriteRefusedError(f"pod {pod.key} is gone")
         return before
 
-    async def end(self, pod: Pod, why: str) -> Pod | None:
+    async def end(self, pod: Pod, why: str, is_void: Callable[[], bool] = lambda: False) -> Pod | None:
         """End a nomination by dra-extender. A pod that is gone or bound has none.
+
+        Args:
+            pod: with the nomination.
+            why: for its condition.
+            is_void: whether the nomination is not to end any more, asked before each try.
 
         Returns:
             The pod as it was before; None if it is gone.
@@ -245,7 +250,7 @@ class Nominator:
         """
 
         def patch(raw: RawObject, now: Pod) -> RawObject | None:
-            if now.uid != pod.uid or not now.kept.node:
+            if now.uid != pod.uid or not now.kept.node or is_void():
                 return None
             found = condition_patch(raw, KEPT, "Ended", printable(why), self.now(), status="False")
             if raw["status"].get("nominatedNodeName") == now.kept.node:

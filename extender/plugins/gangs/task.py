@@ -69,7 +69,8 @@ IDLE_SECONDS: Final = 2 * KEPT_SECONDS
 
 SEEN_SECONDS: Final = 10.0
 """If the watch does not show a plan within this time, another process has changed it. If it shows no PodGroup, or no
-successor of a pod, within this time, the PodGroup or the pod is gone."""
+successor of a pod, within this time, the PodGroup or the pod is gone. What is kept for a part of a gang that can't be
+completed is given back after this time: until then, another process may write the rest."""
 
 SHOWN_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 0.005
@@ -107,6 +108,8 @@ class Watch:
         begun: when devices were kept first; None while nothing is kept.
         bound: how many members had a node at the last look.
         until: when devices are given back.
+        kept: the uids of the members for which something was kept at the last look.
+        kept_since: when that has changed last.
         active: when this process was last asked about a member, or has last written a plan.
         shortfall: why there was no plan.
         is_slow: a call of preempt has waited for the latest plan in vain; the next ones do not wait for that plan.
@@ -127,6 +130,8 @@ class Watch:
     begun: float | None = None
     bound: int = 0
     until: float = 0.0
+    kept: frozenset[str] = frozenset()
+    kept_since: float = 0.0
     active: float = -inf
     shortfall: Shortfall | None = None
     making_room: dict[str, float] = field(default_factory=dict)
@@ -388,6 +393,9 @@ class Gangs(BackgroundTask):
             watch.members, watch.changed, watch.is_due = members, now, True
         if len(gang.bound) != watch.bound:
             watch.bound, watch.until, watch.is_due = len(gang.bound), now + KEPT_SECONDS, True
+        kept = frozenset(pod.uid for pod in gang.kept)
+        if kept != watch.kept:
+            watch.kept, watch.kept_since = kept, now
         if not (gang.kept or gang.is_placed or watch.writing):
             watch.begun = None
         if gang.kept and watch.begun is None:
@@ -518,7 +526,9 @@ class Gangs(BackgroundTask):
             watch.is_due, watch.again = True, self._clock() + max(AGAIN_SECONDS, 4 * (self._clock() - began))
         elif kind is not None:
             hopeless.add(kind)
-        if gang.kept:
+        if gang.kept and self._clock() <= watch.kept_since + SEEN_SECONDS:
+            watch.again = max(watch.again, self._clock() + AGAIN_SECONDS)  # perhaps another process writes the rest
+        elif gang.kept:
             await self._give_back(gang, watch, f"the other pods of the group can't get devices: {found.reason}")
         return ()
 
@@ -585,9 +595,14 @@ class Gangs(BackgroundTask):
         if not gang.kept:
             return
         watch.begun, watch.is_due = None, True
-        await self._end(gang.kept, why)
+        await self._writes.end(gang.kept, lambda _: why, lambda: self._has_grown(gang))
         self._metrics.given_back()
         logger.info("devices of group given back", group=str(gang), pods=len(gang.kept), reason=why)
+
+    def _has_grown(self, gang: Gang) -> bool:
+        """Whether another pod of a gang has got a node since: it needs the others."""
+        now = gang_at(gang.key, self._state.snapshot)
+        return now is not None and len(now.bound) > len(gang.bound)
 
     async def _end(self, pods: Collection[Pod], why: str) -> None:
         await self._writes.end(pods, lambda _: why)

@@ -39,13 +39,21 @@ class GangWrites:
             logger.info("devices not kept for pod", pod=str(pod), group=str(pod.gang_key), error=str(error))
             return None
 
-    async def end(self, pods: Collection[Pod], why: Callable[[Pod], str]) -> None:
-        """End what is kept for pods."""
-        await at_most([partial(self._end, pod, why(pod)) for pod in pods])
+    async def end(
+        self, pods: Collection[Pod], why: Callable[[Pod], str], is_void: Callable[[], bool] = lambda: False
+    ) -> None:
+        """End what is kept for pods.
 
-    async def _end(self, pod: Pod, why: str) -> None:
+        Args:
+            pods: the pods.
+            why: for their conditions.
+            is_void: whether nothing more is to be ended, asked before each try.
+        """
+        await at_most([partial(self._end, pod, why(pod), is_void) for pod in pods])
+
+    async def _end(self, pod: Pod, why: str, is_void: Callable[[], bool]) -> None:
         try:
-            await self.nominator.end(pod, why)
+            await self.nominator.end(pod, why, is_void)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("nomination not ended", pod=str(pod), error=str(error))
 

@@ -13,7 +13,7 @@ from extender.framework.task import Rejection
 from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLAIMS, NODES, PODS
 from extender.plugins.gangs.gang import GANG
-from extender.plugins.gangs.task import KEPT_SECONDS
+from extender.plugins.gangs.task import KEPT_SECONDS, SEEN_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request
 from tests.kit.servers.memory import Fault
@@ -175,7 +175,7 @@ async def test_a_process_that_starts_gives_back_what_cannot_be_completed() -> No
     await scene.schedule(["p"])
     scene.start()
     scene.filter("x0")
-    await scene.turns()
+    await scene.turns(2, seconds=SEEN_SECONDS + 1)
     assert not scene.known("x0").kept.node
     assert scene.bound("x") == {}
 

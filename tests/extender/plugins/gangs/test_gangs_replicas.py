@@ -4,7 +4,8 @@ import pytest
 
 from allocator import DeviceId
 from extender.cluster.objects.pods import GangKey, Keeping
-from extender.kube.api import ApiError
+from extender.kube.api import ApiError, ObjectKey
+from extender.kube.resources import PODS
 from extender.plugins.gangs.gang import gang_at
 from extender.plugins.gangs.task import IDLE_SECONDS, KEPT_SECONDS, SEEN_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes
@@ -74,6 +75,34 @@ async def test_a_replica_that_is_not_asked_gives_back_at_once_what_is_kept_for_a
     assert scene.known("x0").kept.node, "the watch may be late: the pod may have a successor"
     await scene.turns(1, seconds=SEEN_SECONDS + 1)
     assert not any(scene.known(name).kept.node for name in ("x0", "x1"))
+
+
+async def test_a_part_of_a_gang_is_given_back_when_no_other_process_writes_the_rest() -> None:
+    """Another process may just write the rest, and bind a pod once it sees all of it."""
+    scene = Scene(*nodes("a"), *members("x", 2))
+    await keep(scene, "x0", "a")
+    await scene.schedule()
+    await scene.turns(2, seconds=SEEN_SECONDS / 3)
+    assert scene.known("x0").kept.node
+    await scene.turns(2, seconds=SEEN_SECONDS / 2)
+    assert not scene.known("x0").kept.node
+
+
+async def test_nothing_more_is_taken_from_a_gang_once_one_of_its_pods_is_bound() -> None:
+    """The API server has refused the first try to give it back: another process has changed the pod, and bound one."""
+    scene = Scene(*nodes("ab"), *members("x", 2))
+    await scene.schedule()
+    await scene.turns(1)
+
+    async def meanwhile() -> None:
+        await scene.cluster.api.patch(PODS, ObjectKey("ns", "x0"), {"metadata": {"labels": {"new": "1"}}})
+        assert await scene.bind("x1", scene.known("x1").kept.node) == ""
+
+    scene.transport.script("patch_status pods", Fault(before=meanwhile), Fault(lost=True))
+    scene.now += KEPT_SECONDS + 1
+    await scene.task.tick()
+    assert scene.known("x1").node_name
+    assert scene.known("x0").kept.node
 
 
 KEPT_FOR_BOTH = {
