@@ -17,12 +17,13 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.events import Note
 from extender.framework.bind.bind import Binder
+from extender.framework.bind_errors import BindError
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.handle import Handle
 from extender.framework.plugin import Plugin, Refusal
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of, not_ready, unready
-from extender.framework.task import UNTIL_NEWS, BackgroundTask, Rejection
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, Rejection
 from extender.tools.faults import Faults
 
 
@@ -77,6 +78,16 @@ class BindingTimeout(BackgroundTask):
         """Remember the pod if its claims are not ready, or void."""
         self.rejected(rejection.pod)
 
+    def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
+        """Remember the pod if its claims are not ready: its scheduler may ask another replica from now on."""
+        if (pod := self._state.snapshot.pod(uid)) is not None:
+            self.rejected(pod)
+
+    def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
+        """Remember the pod if its claims are not ready, or void."""
+        self.rejected(pod)
+        return Found.KNOWN
+
     @property
     def idle_seconds(self) -> float:
         """Until claims change, if no pod waits for its devices."""
@@ -87,7 +98,7 @@ class BindingTimeout(BackgroundTask):
         self.look()
 
     def rejected(self, pod: Pod) -> None:
-        """Filter has left a pod no node."""
+        """A pod has got no node."""
         if self._is_held_up(claims_of(pod, self._state.snapshot)):
             self._pods[pod.uid] = pod
 

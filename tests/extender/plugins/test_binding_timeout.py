@@ -1,5 +1,6 @@
 """Pods whose claims are not ready, or void: rejected with one reason; claims are given back when all is lost."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +10,9 @@ from allocator import Features
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
+from extender.framework.bind_errors import BindError
 from extender.framework.filter import FilterResult, filter_nodes
+from extender.framework.task import Found
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.binding_conditions import BindingTimeout
@@ -127,6 +130,27 @@ def test_what_fails_is_given_back_and_the_pod_may_go_anywhere(users: tuple[str, 
         ("DevicesNotReady", f"claim a: {BROKEN} of {DRIVER}/n/gpu-0: said the driver"),
     ]
     assert list(scene.filter().passed) == ["n", "m"]
+
+
+def bind_fails(scene: Scene) -> None:
+    scene.patience.on_bind_failed("uid-p", "n", BindError(f"waiting for {READY}"))
+
+
+def is_found(scene: Scene) -> None:
+    snapshot = scene.state.snapshot
+    assert scene.patience.on_found(snapshot.pods[KEY], snapshot) is Found.KNOWN
+
+
+@pytest.mark.parametrize("learn", [bind_fails, is_found])
+def test_a_pod_that_filter_was_not_asked_about_again_here_is_looked_after(learn: Callable[[Scene], None]) -> None:
+    """Its scheduler has asked another replica, which is late and does not know the allocation; or a process starts."""
+    scene = Scene(conditional(), pod("p", "a"))
+    learn(scene)
+    scene.look()
+    assert scene.status["allocation"]
+    scene.report(BROKEN)
+    scene.look()
+    assert not scene.status.get("allocation")
 
 
 def test_when_time_is_up_though_nothing_happens() -> None:
