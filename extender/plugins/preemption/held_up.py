@@ -37,12 +37,13 @@ class HeldUp:
         """The namespaces in which pods may be refused no more; they are forgotten."""
         before, snapshot = self._seen, self._state.snapshot
         self._seen = snapshot
-        if not self._namespaces:
+        known = {str(name): has_changed for name, has_changed in self._namespaces.items()}
+        if not known:
             return set()
-        found = {name for name, has_changed in self._namespaces.items() if has_changed}
+        found = {name for name, has_changed in known.items() if has_changed}
         if before is not snapshot:
             news = queueing_hint(self._state.since(before.version), before, snapshot, self._plugins)
-            found |= self._namespaces.keys() if news.everywhere else self._namespaces.keys() & news.namespaces
+            found |= known.keys() if news.everywhere else known.keys() & news.namespaces
         for name in found:
             self._namespaces.forget(name)
         return found

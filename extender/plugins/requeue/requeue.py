@@ -10,10 +10,12 @@ from typing import Final
 import structlog
 from prometheus_client import Counter as CounterMetric
 
+from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
+from extender.framework.bind_errors import BindError, ResourceQuotaRefusesError
 from extender.framework.cluster_with_kept import ClusterWithKept
 from extender.framework.cycle import refreshed
 from extender.framework.handle import Handle
@@ -93,6 +95,8 @@ class Requeue(BackgroundTask):
         self._woken: dict[str, float] = {}
         self._waking: dict[str, _Waking] = {}
         self._names = NodeLists()
+        self._over_quota: Recent[str] = Recent(MOST_PODS)
+        """The node of the latest bind in which a ResourceQuota has refused a claim of a pod, by uid of the pod."""
         self._anew: set[str] = set()
         """The uids of the pods for which something has changed, that no snapshot tells, since the last look began."""
 
@@ -141,6 +145,12 @@ class Requeue(BackgroundTask):
         self.on_woken(pod)
         if pod.uid in self._woken:
             self._woken[pod.uid] = min(self._woken[pod.uid], self._decider.solver.clock() + BINDING_SECONDS)
+
+    def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
+        """Keep nothing for a pod whose claim a ResourceQuota refuses: others could use the devices."""
+        if isinstance(error, ResourceQuotaRefusesError):
+            self._over_quota.keep(uid, node)
+            self._release(uid)
 
     @property
     def idle_seconds(self) -> float:
@@ -243,7 +253,7 @@ class Requeue(BackgroundTask):
     def _keep(self, pod: Pod, kept: Keeping) -> None:
         """Keep for a pod what it is woken for, also from filter. Nothing is written: the pod is asked about soon."""
         self._woken[pod.uid] = self._decider.solver.clock() + ANSWER_SECONDS
-        if kept.devices:
+        if kept.devices and pod.uid not in self._over_quota:
             self._state.keep_for(pod.uid, kept)
 
     def _candidates(self, news: QueueingHint, snapshot: Snapshot) -> Sequence[Candidate]:

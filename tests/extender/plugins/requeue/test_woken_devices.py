@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from extender.cluster.objects.pods import Pod
+from extender.framework.bind_errors import ResourceQuotaRefusesError
 from extender.kube.api import ObjectKey
 from extender.plugins.requeue.requeue import ANSWER_SECONDS
 from tests.extender.plugins.preemption.scenes import runs
@@ -115,6 +116,21 @@ async def test_what_its_pod_cannot_use_goes_to_others_as_soon_as_it_was_asked_ab
     asked = queue.now
     await queue.until(lambda: "young" in queue.bound())
     assert queue.now - asked < 2.5, "in its next turn, after its own backoff"
+
+
+@in_virtual_time
+async def test_nothing_is_kept_for_a_pod_whose_claim_a_resource_quota_refuses() -> None:
+    """Such pods are woken again and again, each in its turn: together they would keep the device from all others."""
+    same = runs("same", "a/gpu-0", on="a", priority=1000)
+    queue = SchedulerQueue(Cluster.of(*world(*same)))
+    queue.add(*waits("vip", 1000))
+    await queue.schedule()
+    queue.service.background.note_bind_failed("uid-vip", "a", ResourceQuotaRefusesError("claim ns/vip-c is not made"))
+    await queue.end("same")
+    await queue.service.background.tick()
+    queue.add(*waits("young"))
+    await queue.schedule()
+    assert queue.bound() == {"young"}
 
 
 @in_virtual_time
