@@ -211,7 +211,7 @@ def make_extender(
     for tasks in _tasks(negotiated, explanations, disagreements):
         handle.background.tasks.extend(tasks(handle))
     handle.background.tasks.extend(overview.keepers(tell, asked, handle.in_background))
-    handle.background.tasks.append(_pieces_keeper(overview, handle.in_background))
+    handle.background.tasks.append(_pieces_keeper(overview, asked, handle.in_background))
     handle.background.tasks.extend(_past_readers(overview.usage, settings.usage, around.prometheus))
     metrics.registry.register(ClusterMetrics(overview))
     metrics.registry.register(UsageMetrics(overview.usage))
@@ -220,11 +220,10 @@ def make_extender(
     return Extender(service, overview, explanations, negotiation, pinned, immediate)
 
 
-def _pieces_keeper(overview: Overview, in_background: Offload) -> PiecesKeeper:
+def _pieces_keeper(overview: Overview, asked: Asked, in_background: Offload) -> PiecesKeeper:
     """The task that tells usage of devices in pieces. It waits for no search, so the clock is a plain one."""
     tell, solver = overview.usage.found_in_pieces, overview.decider.solver
-    log, schedulers = overview.decision_log, overview.schedulers
-    return PiecesKeeper(overview.state, tell, solver, log, schedulers, time.monotonic, in_background)
+    return PiecesKeeper(overview.state, tell, solver, overview.decision_log, asked, time.monotonic, in_background)
 
 
 def _past_readers(usage: Usage, settings: UsageSettings, ask: Ask | None) -> Iterator[BackgroundTask]:

@@ -43,6 +43,11 @@ class Asked:
         self._early = self._clock()
 
     @property
+    def seconds_since(self) -> float:
+        """Since a scheduler has asked; infinite: none has."""
+        return self._clock() - self.at
+
+    @property
     def seconds_since_early(self) -> float:
         """Since a scheduler has asked about such a pod; infinite: none has."""
         return self._clock() - self._early

@@ -1,9 +1,11 @@
 """Tools to make metrics: the prefix of all names, buckets for times, and families that are computed at a scrape."""
 
+import math
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Final, TypeAlias
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 CALL_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Buckets for times of calls."""
@@ -34,4 +36,27 @@ def counter(name: str, text: str, labels: Sequence[str], values: Values) -> Metr
     family = CounterMetricFamily(full_name(name), text, labels=labels)
     for key, value in values:
         family.add_metric(key, value)
+    return family
+
+
+def histogram(
+    name: str,
+    text: str,
+    labels: Sequence[str],
+    bounds: Sequence[float],
+    values: Iterable[tuple[tuple[str, ...], Sequence[int]]],
+) -> Metric:
+    """A histogram without the sum of what was observed, its name without the prefix of all.
+
+    Args:
+        name: of the metric.
+        text: what it is.
+        labels: their names.
+        bounds: the upper bound of each bucket; the last one is infinite.
+        values: values of labels, and how many were in each bucket.
+    """
+    family = HistogramMetricFamily(full_name(name), text, labels=labels)
+    names = ["+Inf" if math.isinf(bound) else str(bound) for bound in bounds]
+    for key, counts in values:
+        family.add_metric(key, list(zip(names, accumulate(counts), strict=True)), sum_value=None)
     return family

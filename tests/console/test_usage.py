@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,12 +11,13 @@ import yaml
 from playwright.sync_api import Route, expect
 
 from extender.answers.usage.usage import By, Usage
-from extender.answers.usage.usage_table import Window, minutes_of, usage_view, waits_view
+from extender.answers.usage.usage_table import UNKNOWN_PIECES, Window, minutes_of, usage_view, waits_view
 from extender.kube.api import Event, EventType
 from extender.kube.resources import CLAIMS, PODS
 from extender.tools.table import Rows
 from tests.console.browser import Console
 from tests.console.service import Served, over_manifests
+from tests.console.test_pictures import take
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, state_of
 
 Open = Callable[..., Console]
@@ -44,6 +46,7 @@ def of_a_day() -> Usage:
     state, now = state_of(WORLD), STARTED
     usage = Usage(state, lambda: now)
     usage.look(state.snapshot)
+    usage.found_in_pieces({})
     for number, team in enumerate(NAMES):
         created = now.isoformat().replace("+00:00", "Z")
         waiting = of_namespace(pod("p", "c", created=created), team)
@@ -162,6 +165,23 @@ def test_how_long_pods_waited(opened: Open) -> None:
     page = opened()
     (first, *_) = page.texts("table[aria-label='How long pods waited'] tbody tr")
     assert first.split()[:3] == ["team-0", "0", "1"]
+
+
+def test_a_replica_that_no_scheduler_asks_says_that_it_does_not_know_what_is_in_pieces(
+    console: Open, tmp_path: Path
+) -> None:
+    (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all([*WORLD, claim("c"), pod("p", "c")]))
+    with over_manifests(tmp_path, tmp_path / "objects.yaml") as waiting:
+        page = console(waiting, "#/usage")
+        expect(page.one("main .note").first).to_contain_text(UNKNOWN_PIECES)
+        expect(page.one(".chart .reading")).to_contain_text("not known what is free in pieces")
+
+
+def test_the_picture_of_the_docs_can_be_taken(opened: Open, tmp_path: Path) -> None:
+    page = opened(width=1200, height=1010)
+    page.one(".live.open").wait_for()
+    page.one(".chart").wait_for()
+    assert take(page, "console-usage.png", tmp_path) > 10_000
 
 
 def test_the_file_is_csv(console: Open, served: Served) -> None:

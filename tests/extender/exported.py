@@ -16,14 +16,14 @@ from extender.config.settings import Settings
 from extender.faces.http.callers import CallerMetrics
 from extender.framework.metrics import Metrics
 from extender.kube.api import Event, EventType
-from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
+from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, SLICES
 from extender.node.cci.admissions import CciMetrics
 from extender.planning.templates.catalog import read_catalog
 from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.tools.intake import Budget
 from tests.extender.kube.live_scenes import following, make_claim
-from tests.kit.clusters import claim, local_slice, solver
+from tests.kit.clusters import DRIVER, claim, local_slice, pod, solver
 from tests.kit.objects.quotas import limited, quota
 from tests.kit.servers.transport import FakeApi
 from tests.kit.virtualtime import elapse, run
@@ -72,7 +72,9 @@ async def _scraped() -> str:
         state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota(limited(devices=1))))
         settings = Settings()
         extender = make_extender(live.api, state, solver(), settings, around=Surroundings(live))
+        state.apply(Event(EventType.ADDED, PODS, pod("waiting", "a")))
         extender.overview.usage.look(state.snapshot)
+        extender.overview.usage.found_in_pieces({DRIVER: 1})
         registry = extender.service.metrics.registry
         negotiating = Negotiating(extender.negotiation.controllers, live.api)
         make_autoscaler(extender.service, negotiating, solver(), settings, read_catalog(settings))

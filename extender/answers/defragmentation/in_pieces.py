@@ -14,10 +14,12 @@ from extender.answers.explain.explanation import RequestReport
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.asked import Asked
 from extender.framework.decision_log import DecisionLog
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.task import BackgroundTask
+from extender.planning.kube_scheduler import no_attempt
 from extender.planning.queue import shapes_of, waiting_pods
 from extender.tools.offload import Offload
 
@@ -29,6 +31,9 @@ LOOK_SECONDS: Final = 2.0
 
 _SECONDS: Final = 30.0
 """Between two looks, at least."""
+
+ASKED_SECONDS: Final = 600.0
+"""A scheduler whose pods wait asks sooner again: kube-scheduler tries each pod after five minutes at most."""
 
 _SHARE: Final = 20
 """The pause after a look, in times of the look's length: a twentieth of a core."""
@@ -86,10 +91,10 @@ class PiecesKeeper(BackgroundTask):
 
     Args:
         state: the cluster.
-        tell: hears how many there are of each driver.
+        tell: hears how many there are of each driver; None: this replica does not know.
         solver: evaluates selectors.
         decision_log: has the latest answer about each pod.
-        schedulers: names of the schedulers that call the extender; empty: not known.
+        asked: what schedulers have asked of this process.
         clock: seconds, from any point.
         off_loop: where a look is taken.
     """
@@ -97,10 +102,10 @@ class PiecesKeeper(BackgroundTask):
     def __init__(
         self,
         state: ClusterState,
-        tell: Callable[[Mapping[str, int]], None],
+        tell: Callable[[Mapping[str, int] | None], None],
         solver: Solver,
         decision_log: DecisionLog,
-        schedulers: Collection[str],
+        asked: Asked,
         clock: Callable[[], float],
         off_loop: Offload,
     ) -> None:
@@ -108,7 +113,7 @@ class PiecesKeeper(BackgroundTask):
         self._tell = tell
         self._solver = solver.still()
         self._log = decision_log
-        self._schedulers = schedulers
+        self._asked = asked
         self._clock = clock
         self._off_loop = off_loop
         self._next = clock()
@@ -123,9 +128,14 @@ class PiecesKeeper(BackgroundTask):
         ended = self._clock()
         self._next = ended + max(_SECONDS, _SHARE * (ended - began))
 
-    def _look(self, snapshot: Snapshot) -> Mapping[str, int]:
+    def _look(self, snapshot: Snapshot) -> Mapping[str, int] | None:
+        if self._asked.seconds_since > ASKED_SECONDS and any(map(self._is_tried, snapshot.pods.values())):
+            return None
         solver = self._solver.within(self._solver.clock() + LOOK_SECONDS)
-        return in_pieces(snapshot, solver, self._lacks_devices, self._schedulers)
+        return in_pieces(snapshot, solver, self._lacks_devices, self._asked.named)
+
+    def _is_tried(self, pod: Pod) -> bool:
+        return pod.is_pending and pod.needs_devices and not pod.gates and not no_attempt(pod, self._asked.named)
 
     def _lacks_devices(self, pod: Pod) -> bool:
         latest = self._log.latest(pod.uid)

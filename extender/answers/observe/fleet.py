@@ -15,6 +15,7 @@ from allocator import Device, PoolId, Quantity, Slice
 from allocator.checks import DeviceState
 from allocator.device_states import DeviceKind, PoolStates
 from allocator.tools import JSON
+from extender.answers.device_models import model_of
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.tables.devices import node_of, row_order
 from extender.cluster.snapshot import Snapshot
@@ -23,9 +24,6 @@ STATES: Final = tuple(DeviceState)
 
 GROUP_LABELS: Final = ("node.kubernetes.io/instance-type", "topology.kubernetes.io/zone")
 """Labels by which most clusters tell groups of nodes apart."""
-
-MODEL_ATTRIBUTES: Final = ("model", "productName")
-"""Attributes in which drivers publish the model of a device; the first one that a device has counts."""
 
 _CODE_OF: Final = {state: str(rank) for rank, state in enumerate(STATES)}
 
@@ -149,15 +147,6 @@ def _namespaces(pool_id: PoolId, snapshot: Snapshot) -> Mapping[str, set[str]]:
     return found
 
 
-def model_attribute(device: Device) -> tuple[str, str] | None:
-    """Name and value of the attribute that has the model of a device; None if its driver publishes none."""
-    for name in MODEL_ATTRIBUTES:
-        value = device.attributes.get(f"{device.id.driver}/{name}")
-        if isinstance(value, str) and value:
-            return name, value
-    return None
-
-
 def _row(
     pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates, namespaces: Mapping[str, set[str]]
 ) -> FleetRow:
@@ -178,7 +167,7 @@ def _row(
             tuple(device.id.device for _, device, _ in found),
             tuple(hardware),
             tuple(n for n, each in enumerate(found) if states.kind_of(each[1]) is DeviceKind.PARTITION),
-            tuple((model_attribute(device) or ("", ""))[1] for _, device, _ in found),
+            tuple(model_of(device) for _, device, _ in found),
         ),
         "".join(_CODE_OF[state] for _, _, state in found),
         {

@@ -7,7 +7,7 @@ from typing import Final
 from allocator import AttributeValue, ClassMembers, Device, Version
 from allocator.pools import Pool
 from allocator.tools import JSON, did_you_mean, meant_by, printable
-from extender.answers.observe.fleet import model_attribute
+from extender.answers.device_models import model_attribute
 from extender.cluster.snapshot import Snapshot
 from extender.tools.table import QueryError
 

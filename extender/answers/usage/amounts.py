@@ -111,8 +111,12 @@ class Sums(NamedTuple):
 
     def of(self, first: int, last: int) -> list[int]:
         """The sums of the minutes from one to another, both included. A minute that is not remembered has 0."""
-        oldest = self.last - MINUTES
-        return [self.sums[each % MINUTES] if oldest < each <= self.last else 0 for each in range(first, last + 1)]
+        begin, end = max(first, self.last - MINUTES + 1), min(last, self.last)
+        if begin > end:
+            return [0] * (last - first + 1)
+        before, after = begin % MINUTES, end % MINUTES + 1
+        found = self.sums[before:after] if before < after else self.sums[before:] + self.sums[:after]
+        return [0] * (begin - first) + found.tolist() + [0] * (last - end)
 
 
 NOTHING: Final = Sums(0, array("q", bytes(8 * MINUTES)))

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from allocator import Device, DeviceId, DeviceResult, PoolId, Quantity
 from allocator.pools import Pool
+from extender.answers.device_models import model_of
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
@@ -19,9 +20,6 @@ from extender.kube.api import ObjectKey
 
 UNIT: Final = 1_000_000
 """A whole device."""
-
-MODEL_ATTRIBUTES: Final = ("model", "productName", "product")
-"""The attributes, in the domain of the driver, that may name the model of a device; the first that is there does."""
 
 _MOST_SHARED: Final = 4096
 """Different holdings of which claims share one object."""
@@ -74,15 +72,15 @@ class PoolKinds:
         whole: set[str] = set()
         for each in devices:
             is_part = each.id.device in parts
-            kinds[each.id.device] = Kind(_model(each), _drawn(each, full) if is_part else UNIT)
+            kinds[each.id.device] = Kind(model_of(each), _drawn(each, full) if is_part else UNIT)
             if not is_part:
-                published[_model(each)] += UNIT
+                published[model_of(each)] += UNIT
                 whole.update(drawn.counter_set for drawn in each.consumes_counters)
         for each in devices if parts else ():
             for drawn in each.consumes_counters:
                 if drawn.counter_set not in whole:
                     whole.add(drawn.counter_set)
-                    published[_model(each)] += UNIT
+                    published[model_of(each)] += UNIT
         different = set(kinds.values())
         only = next(iter(different)) if len(different) == 1 else None
         return cls(pool, dict(published), only, {} if only else kinds)
@@ -90,14 +88,6 @@ class PoolKinds:
     def kind(self, device: str) -> Kind:
         """The kind of a device; of one that is not published any more, no model is known."""
         return self.only or self.kinds.get(device, Kind())
-
-
-def _model(device: Device) -> str:
-    for name in MODEL_ATTRIBUTES:
-        value = device.attributes.get(f"{device.id.driver}/{name}")
-        if isinstance(value, str) and value:
-            return value
-    return ""
 
 
 def _drawn(device: Device, full: Mapping[str, Mapping[str, Quantity]]) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
@@ -10,8 +11,9 @@ import structlog
 from allocator.tools import printable
 from extender.answers.usage.amounts import MINUTE, MINUTES, Named
 from extender.answers.usage.holdings import UNIT
-from extender.answers.usage.metrics import HELD, LABELS, PUBLISHED
-from extender.answers.usage.usage import STEP, By, Recorded, Usage
+from extender.answers.usage.metrics import HELD, IN_PIECES, JUDGED, LABELS, NAME, PLACED, PUBLISHED, WAITING
+from extender.answers.usage.usage import STEP, By, Past, Recorded, Usage
+from extender.answers.usage.waits import COARSE_BOUNDS, RecordedWaits
 from extender.framework.task import BackgroundTask
 from extender.tools.metrics import full_name
 
@@ -22,6 +24,8 @@ _PAUSE: Final = 15.0
 """Seconds before the second try; each further pause is twice as long."""
 
 _LONGEST_NAME: Final = 253
+
+_BUCKET_OF: Final = {bound: bucket for bucket, bound in enumerate(COARSE_BOUNDS)}
 
 
 class PastError(Exception):
@@ -53,43 +57,108 @@ Ask: TypeAlias = Callable[[RangeQuery], Awaitable[Mapping[str, Any]]]
 
 
 def range_query(metric: str, since: int, selector: str) -> RangeQuery:
-    """The query for a day of a metric up to a time, in milliseconds since 1970.
+    """The query for a day of a counter up to a time, in milliseconds since 1970.
 
     Each replica counts the same, so the largest counts: one that has just begun has too little. ``rate`` is the mean of
     the time before a value, also if a replica has begun anew within it.
     """
-    matchers = f"{{{selector}}}" if selector else ""
-    rate = f"rate({full_name(metric)}_total{matchers}[{STEP}m])"
+    return _of_a_day(f"max by ({', '.join(LABELS)}) (rate({_series(metric, 'total', selector)}[{STEP}m]))", since)
+
+
+def placed_query(since: int, selector: str) -> RangeQuery:
+    """The query for the pods that got their nodes in each `STEP` of a day. Those of steps without any are left out."""
+    return _of_a_day(f"max by ({NAME}, le) (increase({_series(PLACED, 'bucket', selector)}[{STEP}m])) > 0", since)
+
+
+def _series(metric: str, suffix: str, selector: str) -> str:
+    return f"{full_name(metric)}_{suffix}" + (f"{{{selector}}}" if selector else "")
+
+
+def _of_a_day(query: str, since: int) -> RangeQuery:
     end = since // (STEP * MINUTE) * STEP * 60
-    query = f"max by ({', '.join(LABELS)}) ({rate})"
     return RangeQuery(query, end - (MINUTES // STEP - 1) * STEP * 60, end, STEP * 60)
 
 
-def recorded(answer: Mapping[str, Any]) -> Iterator[Recorded]:
-    """The values of an answer.
+class _Value(NamedTuple):
+    """A value of a series, which is not negative, and the first minute that it is about."""
 
-    Raises:
-        PastError: it is no matrix of our metrics.
-    """
+    labels: Mapping[str, str]
+    minute: int
+    amount: float
+
+
+def _values(answer: Mapping[str, Any], names: Sequence[str]) -> Iterator[_Value]:
     data = answer.get("data")
     if answer.get("status") != "success" or not isinstance(data, dict) or data.get("resultType") != "matrix":
         raise PastError(f"wrong answer: {printable(str(answer.get('error') or 'it is no matrix'))[:200]}")
     try:
         for each in data["result"]:
-            labels = [str(each["metric"].get(label, ""))[:_LONGEST_NAME] for label in LABELS]
+            labels = {name: str(each["metric"].get(name, ""))[:_LONGEST_NAME] for name in names}
             for time, value in each["values"]:
-                mean, minute = float(value), int(time) // 60 - STEP
-                if math.isfinite(mean) and mean >= 0:
-                    yield Recorded(By(labels[0]), Named(labels[1], labels[2]), minute, round(mean * UNIT))
+                amount, minute = float(value), int(time) // 60 - STEP
+                if math.isfinite(amount) and amount >= 0:
+                    yield _Value(labels, minute, amount)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise PastError(f"wrong answer: {type(error).__name__} in a series") from error
 
 
-async def read_past(ask: Ask, since: int, selector: str) -> tuple[Sequence[Recorded], Sequence[Recorded]]:
-    """What was held and what was published in the day before a time. Raises PastError."""
-    held = await ask(range_query(HELD, since, selector))
-    published = await ask(range_query(PUBLISHED, since, selector))
-    return list(recorded(held)), list(recorded(published))
+def recorded(answer: Mapping[str, Any], by: By | None = None) -> Iterator[Recorded]:
+    """The means of an answer; ``by``: what the names of all series are of, if these do not say it themselves.
+
+    Raises:
+        PastError: it is no matrix of our metrics.
+    """
+    for labels, minute, mean in _values(answer, LABELS):
+        try:
+            of = by or By(labels["by"])
+        except ValueError as error:
+            raise PastError("wrong answer: a series is by nothing that we know") from error
+        name = labels["driver"] if of is By.DRIVER else labels[NAME]
+        yield Recorded(of, Named(name, labels["driver"]), minute, round(mean * UNIT))
+
+
+def recorded_waits(answer: Mapping[str, Any]) -> Sequence[RecordedWaits]:
+    """The pods that got their nodes. Raises PastError: the answer is no matrix of our histogram.
+
+    The numbers of Prometheus are estimates, such as 1.07 for one pod. So what is left of a number after rounding counts
+    in the step that follows.
+    """
+    below: dict[tuple[str, int], list[float]] = {}
+    for labels, minute, count in _values(answer, (NAME, "le")):
+        below.setdefault((labels[NAME], minute), [0.0] * len(COARSE_BOUNDS))[_bucket_of(labels["le"])] = count
+    left: dict[str, list[float]] = {}
+    found = []
+    for (namespace, minute), estimates in sorted(below.items()):
+        counts = tuple(accumulate(estimates, max))
+        rest = left.setdefault(namespace, [0.0] * len(counts))
+        exact = [count - before + more for before, count, more in zip((0.0, *counts), counts, rest, strict=False)]
+        whole = [max(0, round(each)) for each in exact]
+        left[namespace] = [one - other for one, other in zip(exact, whole, strict=True)]
+        found.append(RecordedWaits(namespace, minute, whole))
+    return found
+
+
+def _bucket_of(bound: str) -> int:
+    try:
+        return _BUCKET_OF[float(bound)]
+    except (KeyError, ValueError) as error:
+        raise PastError(f'wrong answer: a bucket up to "{printable(bound)}", which we do not have') from error
+
+
+async def read_past(ask: Ask, since: int, selector: str) -> Past:
+    """The day before a time. Raises PastError."""
+
+    async def means(metric: str, by: By | None = None) -> Sequence[Recorded]:
+        return list(recorded(await ask(range_query(metric, since, selector)), by))
+
+    return Past(
+        await means(HELD),
+        await means(PUBLISHED),
+        await means(WAITING, By.NAMESPACE),
+        await means(IN_PIECES, By.DRIVER),
+        await means(JUDGED, By.DRIVER),
+        recorded_waits(await ask(placed_query(since, selector))),
+    )
 
 
 class PastReader(BackgroundTask):
@@ -123,7 +192,7 @@ class PastReader(BackgroundTask):
     async def _read(self, since: int) -> None:
         for number in range(_TRIES):
             try:
-                self._usage.was(*await read_past(self._ask, since, self._selector))
+                self._usage.was(await read_past(self._ask, since, self._selector))
             except PastError as error:
                 logger.warning("the past of usage was not read", problem=str(error), tries=number + 1)
                 self._usage.past_is_unknown(str(error))

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from extender.answers.usage.amounts import MINUTE, Amounts, Minutes, Named, Sums
 from extender.answers.usage.holdings import UNIT, Holding, Holdings
-from extender.answers.usage.waits import Counts, PodWaits, WaitCounts
+from extender.answers.usage.waits import Counts, PodWaits, RecordedWaits, WaitCounts
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Timeline
@@ -58,8 +58,9 @@ class UsageOfDay:
         since: when this process began to watch, in milliseconds since 1970; None: it has not yet.
         past: whether the time before is known: `RECORDED`, or why Prometheus has not told it, or empty: nobody was
             asked.
-        watched: for how long this process watched in each minute, in milliseconds.
-        observed: the same, with the time that is known from Prometheus.
+        observed: for how long the cluster was watched in each minute, in milliseconds: by this process, or before it by
+            others, as Prometheus has it.
+        judged: likewise, for how long it was known what is in pieces.
         held: the devices that claims held, in parts of `UNIT` times milliseconds.
         published: the devices that there were, likewise: by model, and by driver.
         waiting: the pods that waited, times milliseconds.
@@ -70,8 +71,8 @@ class UsageOfDay:
     now: int
     since: int | None
     past: str
-    watched: Sums
     observed: Sums
+    judged: Sums
     held: Mapping[Named, Sums]
     published: Mapping[Named, Sums]
     waiting: Mapping[Named, Sums]
@@ -106,24 +107,52 @@ class Recorded:
         return range(self.minute, min(self.minute + STEP, before))
 
 
+class Past(NamedTuple):
+    """What is known of the time before this process began, each value a mean of some minutes.
+
+    Attributes:
+        held: the devices that claims held.
+        published: the devices that there were.
+        waiting: the pods that waited, by namespace.
+        in_pieces: the devices that were free, but in pieces, by driver.
+        judged: the part of the time in which it was known what is in pieces.
+        placed: pods that got their nodes.
+    """
+
+    held: Sequence[Recorded] = ()
+    published: Sequence[Recorded] = ()
+    waiting: Sequence[Recorded] = ()
+    in_pieces: Sequence[Recorded] = ()
+    judged: Sequence[Recorded] = ()
+    placed: Sequence[RecordedWaits] = ()
+
+
 class UsageCounters(NamedTuple):
     """Sums since this process began, in parts of `UNIT` times milliseconds.
 
     Attributes:
         held: the devices that claims held.
         published: the devices that there were, by model and by driver.
+        waiting: the pods that waited, in milliseconds.
+        in_pieces: the devices that were free, but in pieces, by driver.
+        judged: for how many milliseconds it was known what is in pieces.
+        placed: how many pods got their nodes, by namespace, and by bucket of `COARSE_BOUNDS`.
     """
 
     held: Mapping[By, Mapping[Named, int]]
     published: Mapping[By, Mapping[Named, int]]
+    waiting: Mapping[Named, int]
+    in_pieces: Mapping[Named, int]
+    judged: int
+    placed: Mapping[str, Sequence[int]]
 
 
 @dataclass(slots=True)
 class _Known:
     """All that is remembered."""
 
-    watched: Minutes
     observed: Minutes
+    judged: Minutes
     held: dict[By, Amounts] = field(default_factory=_rows)
     published: dict[By, Amounts] = field(
         default_factory=lambda: {by: Amounts(_MOST[by]) for by in (By.MODEL, By.DRIVER)}
@@ -169,7 +198,6 @@ class Usage:
             self._now = now
             if self._since is None:
                 self._since = now
-                self._known.watched.change(1, now)
                 self._known.observed.change(1, now)
             self._holdings.at(snapshot)
             self._pods.look(snapshot)
@@ -179,32 +207,43 @@ class Usage:
         """When this process began to watch, in milliseconds since 1970; None: it has not yet."""
         return self._since
 
-    def was(self, held: Sequence[Recorded], published: Sequence[Recorded]) -> None:
-        """What was held and published in minutes before this process began to watch, each a mean of some minutes."""
+    def was(self, past: Past) -> None:
+        """What was known before this process began to watch."""
         with self._lock:
             now = self._now = max(self._now, self._milliseconds())
-            before = (self._since or now) // MINUTE
-            for amounts, found in ((self._known.held, held), (self._known.published, published)):
+            before, known = (self._since or now) // MINUTE, self._known
+            for amounts, unit, found in (
+                (known.held, 1, past.held),
+                (known.published, 1, past.published),
+                ({By.NAMESPACE: known.waiting}, UNIT, past.waiting),
+                ({By.DRIVER: known.in_pieces}, 1, past.in_pieces),
+            ):
                 for each in (each for each in found if each.by in amounts):
                     for minute in each.minutes(before):
-                        amounts[each.by].put(each.name, minute, each.amount * MINUTE, now)
-            for minute in {minute for each in published for minute in each.minutes(before)}:
-                self._known.observed.put(minute, MINUTE)
+                        amounts[each.by].put(each.name, minute, each.amount * MINUTE // unit, now)
+            for minute in {minute for each in past.published for minute in each.minutes(before)}:
+                known.observed.put(minute, MINUTE)
+            for each in past.judged:
+                for minute in each.minutes(before):
+                    known.judged.put(minute, min(UNIT, each.amount) * MINUTE // UNIT)
+            known.waits.put((each for each in past.placed if each.minute < before), now)
             self._past = RECORDED
 
     def past_is_unknown(self, why: str) -> None:
         """Prometheus was asked about the past, and has not told it."""
         self._past = f"Prometheus was not read: {why}"
 
-    def found_in_pieces(self, devices: Mapping[str, int]) -> None:
-        """From now on, so many devices of each driver are free, but in pieces."""
+    def found_in_pieces(self, devices: Mapping[str, int] | None) -> None:
+        """From now on, so many devices of each driver are free, but in pieces; None: it is not known how many are."""
         with self._lock:
             now = self._now = max(self._now, self._milliseconds())
-            for driver in {**self._pieces, **devices}:
-                by = (devices.get(driver, 0) - self._pieces.get(driver, 0)) * UNIT
+            after = devices or {}
+            for driver in {**self._pieces, **after}:
+                by = (after.get(driver, 0) - self._pieces.get(driver, 0)) * UNIT
                 if by:
                     self._known.in_pieces.change(Named(driver, driver), by, now)
-            self._pieces = dict(devices)
+            self._pieces = dict(after)
+            self._known.judged.change((devices is not None) - self._known.judged.level, now)
 
     def day(self, by: By) -> UsageOfDay:
         """The usage of the last day, up to now."""
@@ -216,8 +255,8 @@ class Usage:
                 now,
                 self._since,
                 self._past,
-                known.watched.sums(now),
                 known.observed.sums(now),
+                known.judged.sums(now),
                 known.held[by].sums(now),
                 published.sums(now),
                 known.waiting.sums(now),
@@ -239,9 +278,14 @@ class Usage:
         """Sums that only grow."""
         with self._lock:
             now = self._now = max(self._now, self._milliseconds())
+            self._known.judged.advance(now)
             return UsageCounters(
                 {by: amounts.ever(now) for by, amounts in self._known.held.items()},
                 {by: amounts.ever(now) for by, amounts in self._known.published.items()},
+                self._known.waiting.ever(now),
+                self._known.in_pieces.ever(now),
+                self._known.judged.ever,
+                self._known.waits.ever(),
             )
 
     def _waits_between(self, first: int, last: int) -> Mapping[str, Counts]:
@@ -267,6 +311,8 @@ class Usage:
 
     def _waits(self, namespace: str, change: int) -> None:
         self._known.waiting.change(Named(namespace, ""), change, self._now)
+        if change > 0:
+            self._known.waits.expect(namespace, self._now)
 
     def _was_placed(self, namespace: str, seconds: float) -> None:
         self._known.waits.add(namespace, seconds, self._now)

@@ -1,10 +1,12 @@
 """The tables of usage: devices that were held, and how long pods waited, for a window and for each step of it."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
+from operator import truediv
 from typing import Final, NamedTuple
 
 from extender.answers.usage.amounts import MINUTE, MINUTES, NOTHING, Named, Sums
@@ -20,6 +22,10 @@ ALL: Final = "(all)"
 """In place of the names of namespaces."""
 
 DAY: Final = "24h"
+
+UNKNOWN_PIECES: Final = (
+    "what is free in pieces is not known: no scheduler has asked this replica about the pods that wait"
+)
 
 
 def minutes_of(text: str) -> int:
@@ -40,14 +46,14 @@ class Step(NamedTuple):
 
     Attributes:
         first, last: its minutes, both included, since 1970.
-        watched: for how many milliseconds of it this replica watched.
-        observed: the same, with the time that is known from Prometheus.
+        observed: for how many milliseconds of it the cluster was watched.
+        judged: for how many it was known what is in pieces.
     """
 
     first: int
     last: int
-    watched: int
     observed: int
+    judged: int
 
     @property
     def time(self) -> str:
@@ -75,7 +81,7 @@ class Window:
             last = min(now, first - first % self.step + self.step - 1) if self.step else now
             observed = sum(day.observed.of(first, last))
             if observed:
-                yield Step(first, last, sum(day.watched.of(first, last)), observed)
+                yield Step(first, last, observed, sum(day.judged.of(first, last)))
             first = last + 1
 
 
@@ -110,13 +116,14 @@ def usage_view(usage: Usage, by: By, window: Window, *, names: bool = True, want
         day = usage.day(By.DRIVER if hides else by)
         names = {name: ALL if hides else name.name for name in _names(by, window, day)}
         for step in window.steps(day):
+            of_step = _UsageOfStep(step, day)
             for name, shown in names.items():
                 if matches(wanted.get("driver", ""), name.driver) and matches(wanted.get(by.value, ""), shown):
                     at = {"time": step.time} if window.step else {}
-                    yield Row((step.time, *name), partial(_usage_item, at, by, name, shown, step, day))
+                    yield Row((step.time, *name), partial(_usage_item, at, by, name, shown, of_step))
 
     columns = usage_columns(by, stepped=bool(window.step))
-    return TableView(columns, rows(), CELLS, lambda: note(usage, window))
+    return TableView(columns, rows(), CELLS, lambda: note(usage, window, by))
 
 
 def _names(by: By, window: Window, day: UsageOfDay) -> Sequence[Named]:
@@ -127,10 +134,42 @@ def _names(by: By, window: Window, day: UsageOfDay) -> Sequence[Named]:
     return sorted(set(of_window))
 
 
-def _usage_item(at: Item, by: By, name: Named, shown: str, step: Step, day: UsageOfDay) -> Item:
-    held = day.held.get(name, NOTHING).of(step.first, step.last)
+class _UsageOfStep:
+    """The usage of a step. What its rows share is worked out once."""
+
+    def __init__(self, step: Step, day: UsageOfDay) -> None:
+        self.step = step
+        self._day = day
+        self._published: dict[Named, int] = {}
+
+    @cached_property
+    def seen(self) -> Sequence[float]:
+        """For how long each minute was watched; infinite: it was not."""
+        return [each or math.inf for each in self._day.observed.of(self.step.first, self.step.last)]
+
+    def held(self, name: Named) -> Sequence[int]:
+        """What was held, by minute."""
+        return self._of(self._day.held, name)
+
+    def published(self, name: Named) -> int:
+        """What there was, of a model or of a driver."""
+        if name not in self._published:
+            self._published[name] = sum(self._of(self._day.published, name))
+        return self._published[name]
+
+    def in_pieces(self, driver: str) -> float | None:
+        """The devices that were in pieces on average; None: it was not known."""
+        judged = self.step.judged
+        return _mean(sum(self._of(self._day.in_pieces, Named(driver, driver))), judged) if judged else None
+
+    def _of(self, sums: Mapping[Named, Sums], name: Named) -> Sequence[int]:
+        return sums.get(name, NOTHING).of(self.step.first, self.step.last)
+
+
+def _usage_item(at: Item, by: By, name: Named, shown: str, of_step: _UsageOfStep) -> Item:
+    held, observed = of_step.held(name), of_step.step.observed
     whole = name if by in {By.MODEL, By.DRIVER} else Named(name.driver, name.driver)
-    devices, published = (_mean(sum(each), step.observed) for each in (held, _of(day.published, whole, step)))
+    devices, published = (_mean(each, observed) for each in (sum(held), of_step.published(whole)))
     item = {
         **at,
         by.value: shown,
@@ -138,26 +177,16 @@ def _usage_item(at: Item, by: By, name: Named, shown: str, step: Step, day: Usag
         "devices": devices,
         "of": published,
         "share": round(devices / published, 4) if published else None,
-        "peak": _peak(held, step, day.observed),
+        "peak": round(max(map(truediv, held, of_step.seen)) / UNIT, 3),
         "hours": round(sum(held) / UNIT / _HOUR, 3),
     }
     if by is By.DRIVER:
-        item["inPieces"] = _mean(sum(_of(day.in_pieces, name, step)), step.watched)
+        item["inPieces"] = of_step.in_pieces(name.driver)
     return item
-
-
-def _of(sums: Mapping[Named, Sums], name: Named, step: Step) -> Sequence[int]:
-    return sums.get(name, NOTHING).of(step.first, step.last)
 
 
 def _mean(total: int, milliseconds: int) -> float:
     return round(total / UNIT / milliseconds, 3) if milliseconds else 0.0
-
-
-def _peak(held: Sequence[int], step: Step, observed: Sums) -> float:
-    """The mean of the minute with the most."""
-    pairs = zip(held, observed.of(step.first, step.last), strict=True)
-    return round(max((amount / seen for amount, seen in pairs if seen), default=0.0) / UNIT, 3)
 
 
 def waits_view(usage: Usage, window: Window, *, names: bool = True, namespace: str = "") -> TableView:
@@ -184,9 +213,7 @@ def waits_view(usage: Usage, window: Window, *, names: bool = True, namespace: s
                     at = {"time": step.time} if window.step else {}
                     yield Row((step.time, shown), partial(_waits_item, at, shown, waited, of_all, step))
 
-    return TableView(
-        waits_columns(stepped=bool(window.step)), rows(), CELLS, partial(note, usage, window, reads_past=False)
-    )
+    return TableView(waits_columns(stepped=bool(window.step)), rows(), CELLS, lambda: note(usage, window, By.NAMESPACE))
 
 
 def _rows(namespaces: Sequence[str], *, names: bool) -> Iterator[tuple[str, Sequence[str]]]:
@@ -202,22 +229,27 @@ def _waits_item(at: Item, namespace: str, waited: int, counts: Counts, step: Ste
     return {
         **at,
         "namespace": namespace,
-        "waiting": _mean(waited * UNIT, step.watched),
+        "waiting": _mean(waited * UNIT, step.observed),
         "placed": counts.pods,
         "p50": None if half is None else round(half, 1),
         "p95": None if most is None else round(most, 1),
     }
 
 
-def note(usage: Usage, window: Window, *, reads_past: bool = True) -> str:
-    """From when on a table knows the usage, if not for the whole window; ``reads_past``: Prometheus may know more."""
+def note(usage: Usage, window: Window, by: By) -> str:
+    """From when on a table by this is known, if not for the whole window, and what of it is not known."""
     day = usage.day(By.DRIVER)
     if day.since is None:
         return "nothing is known yet: this replica has not read the cluster, or does not watch it"
-    if day.since // MINUTE <= day.now // MINUTE - window.minutes:
+    knows_pieces = by is not By.DRIVER or any(day.judged.of(day.now // MINUTE - window.minutes + 1, day.now // MINUTE))
+    return "; ".join(filter(None, (_beginning(day, day.since, window), "" if knows_pieces else UNKNOWN_PIECES)))
+
+
+def _beginning(day: UsageOfDay, since: int, window: Window) -> str:
+    if since // MINUTE <= day.now // MINUTE - window.minutes:
         return ""
-    began = f"{_time(day.since)}, when this replica began to watch"
-    if not (day.past and reads_past):
+    began = f"{_time(since)}, when this replica began to watch"
+    if not day.past:
         return f"since {began}"
     return f"before {began}, as Prometheus has it" if day.past == RECORDED else f"since {began}; {day.past}"
 

@@ -1,8 +1,8 @@
 """How long pods with devices wait for a node, by namespace: those that got one in the last day, and those that wait."""
 
-import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import add
 from typing import Final, NamedTuple
@@ -19,17 +19,20 @@ QUARTER: Final = 15
 
 _QUARTERS: Final = MINUTES // QUARTER + 1
 _BUCKETS: Final = 48
-_FIRST: Final = 0.5
-_GROWTH: Final = 1.3
-"""Waits of up to half a second, and then of up to 1.3 times as much each: up to 31 hours."""
+_BOUNDS: Final = tuple(float(f"{0.5 * 1.3**bucket:.4g}") for bucket in range(_BUCKETS))
+"""Seconds: waits of up to half a second, and then of up to 1.3 times as much each: up to 31 hours."""
 
 _ALL: Final = _QUARTERS * _BUCKETS
 
+_COARSE: Final = 3
+"""Buckets that metrics sum in one."""
+
+COARSE_BOUNDS: Final = (*_BOUNDS[_COARSE - 1 : -1 : _COARSE], float("inf"))
+"""The upper bounds of the buckets of metrics, in seconds."""
+
 
 def _bucket(seconds: float) -> int:
-    if seconds <= _FIRST:
-        return 0
-    return min(_BUCKETS - 1, math.ceil(math.log(seconds / _FIRST, _GROWTH)))
+    return min(_BUCKETS - 1, bisect_left(_BOUNDS, seconds))
 
 
 class Counts(NamedTuple):
@@ -51,27 +54,53 @@ class Counts(NamedTuple):
         wanted, before = share * self.pods, 0
         for bucket, count in enumerate(self.counts):
             if count and before + count >= wanted:
-                low = _FIRST * _GROWTH ** (bucket - 1) if bucket else 0.0
-                high = _FIRST * _GROWTH**bucket
-                return low + (high - low) * (wanted - before) / count
+                low = _BOUNDS[bucket - 1] if bucket else 0.0
+                return low + (_BOUNDS[bucket] - low) * (wanted - before) / count
             before += count
         return None
 
 
-class _Quarters:
-    """The waits of one namespace over the last day."""
+class RecordedWaits(NamedTuple):
+    """Pods that had got their nodes before this process began.
 
-    __slots__ = ("_counts", "_last", "total")
+    Attributes:
+        minute: in which they got them, since 1970.
+        counts: by bucket of `COARSE_BOUNDS`.
+    """
+
+    namespace: str
+    minute: int
+    counts: Sequence[int]
+
+
+class _Quarters:
+    """The waits of one namespace over the last day.
+
+    Attributes:
+        ever: the pods since it began, by bucket of `COARSE_BOUNDS`, without what is known from elsewhere.
+    """
+
+    __slots__ = ("_counts", "_last", "ever", "total")
 
     def __init__(self, quarter: int) -> None:
         self._last = quarter
         self._counts = array("I", bytes(4 * _ALL))
         self.total = 0
+        self.ever = [0] * len(COARSE_BOUNDS)
 
     def add(self, quarter: int, bucket: int) -> None:
         self.advance(quarter)
         self._counts[quarter % _QUARTERS * _BUCKETS + bucket] += 1
         self.total += 1
+        self.ever[bucket // _COARSE] += 1
+
+    def put(self, quarter: int, counts: Sequence[int]) -> None:
+        """Add what is known from elsewhere, if the quarter is remembered: each pod in the middle of its buckets."""
+        if self._last - _QUARTERS < quarter <= self._last:
+            start = quarter % _QUARTERS * _BUCKETS + _COARSE // 2
+            for coarse, count in enumerate(counts):
+                self._counts[start + coarse * _COARSE] += count
+            self.total += sum(counts)
 
     def advance(self, quarter: int) -> None:
         """Forget what is more than a day ago."""
@@ -106,6 +135,32 @@ class WaitCounts:
         """Where there are too many, a new namespace takes the place of the one with the fewest pods."""
         self._others: _Quarters | None = None
 
+    def expect(self, namespace: str, now: int) -> None:
+        """Pods of a namespace wait: it gets a row if there is room, so that a counter is seen before it counts."""
+        if namespace not in self._rows and len(self._rows) < self._most:
+            self._rows[namespace] = _Quarters(now // MINUTE // QUARTER)
+
+    def put(self, waits: Iterable[RecordedWaits], now: int) -> None:
+        """Add what is known from elsewhere. Where there are too many namespaces, those with the most get rows."""
+        of_namespace: dict[str, list[RecordedWaits]] = {}
+        for each in waits:
+            of_namespace.setdefault(each.namespace, []).append(each)
+        total = {name: sum(sum(each.counts) for each in found) for name, found in of_namespace.items()}
+        for name in sorted(of_namespace, key=lambda name: -total[name]):
+            row = self._row_of_past(name, now // MINUTE // QUARTER)
+            for each in of_namespace[name]:
+                row.put(each.minute // QUARTER, each.counts)
+
+    def _row_of_past(self, namespace: str, quarter: int) -> _Quarters:
+        """The row of a namespace, or that of the others."""
+        if namespace != OTHERS:
+            self.expect(namespace, quarter * QUARTER * MINUTE)
+        row = self._rows.get(namespace)
+        if row is None:
+            row = self._others = self._others or _Quarters(quarter)
+        row.advance(quarter)
+        return row
+
     def add(self, namespace: str, seconds: float, now: int) -> None:
         """A pod of a namespace has got its node now."""
         quarter = now // MINUTE // QUARTER
@@ -119,9 +174,15 @@ class WaitCounts:
 
     def counts(self, first: int, last: int) -> Mapping[str, Counts]:
         """The counts of the quarters of an hour that the minutes from one to another touch."""
-        rows = self._rows if self._others is None else {**self._rows, OTHERS: self._others}
-        found = {name: row.counts(first // QUARTER, last // QUARTER) for name, row in rows.items()}
+        found = {name: row.counts(first // QUARTER, last // QUARTER) for name, row in self._named().items()}
         return {name: counts for name, counts in found.items() if counts.pods}
+
+    def ever(self) -> Mapping[str, Sequence[int]]:
+        """The pods since each row began, by bucket of `COARSE_BOUNDS`. The numbers only grow, as counters do."""
+        return {name: tuple(row.ever) for name, row in self._named().items()}
+
+    def _named(self) -> Mapping[str, _Quarters]:
+        return self._rows if self._others is None else {**self._rows, OTHERS: self._others}
 
 
 class PodWaits(View[Mapping[ObjectKey, Pod]]):

@@ -113,7 +113,7 @@ export class UsageView extends ListView {
     const choose = (at) => ((this.#chosen = at), this.redraw());
     const said = (step) => {
       const held = step.parts.map((part, index) => [part, names[index]]).filter(([part]) => part >= 0.05);
-      const pieces = step.pieces >= 0.05 ? `; ${amount(step.pieces)} free in pieces` : "";
+      const pieces = step.pieces === null ? "; not known what is free in pieces" : step.pieces >= 0.05 ? `; ${amount(step.pieces)} free in pieces` : "";
       return `${step.label}: ${held.length ? held.map(([part, name]) => `${name} ${amount(part)}`).join(", ") : "nothing held"}, of ${amount(step.of)} devices${pieces}`;
     };
     return html`<div class="beside">

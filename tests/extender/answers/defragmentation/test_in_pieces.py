@@ -1,10 +1,12 @@
 """Devices in pieces: what could be given if it were on one node."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import pytest
 
-from extender.answers.defragmentation.in_pieces import PiecesKeeper, in_pieces
+from extender.answers.defragmentation.in_pieces import ASKED_SECONDS, PiecesKeeper, in_pieces
+from extender.assembly import Extender
+from extender.framework.asked import Asked
 from extender.tools.offload import at_once
 from tests.extender.answers.defragmentation.scenes import runs, waits
 from tests.kit.clusters import (
@@ -17,6 +19,7 @@ from tests.kit.clusters import (
     client_of,
     local_slice,
     node,
+    parsed,
     pod,
     request,
     snapshot_of,
@@ -59,25 +62,56 @@ def test_requests_of_one_class_need_their_devices_together() -> None:
     assert found([*THREE_LEFT_EACH, pod("p", "p-c"), both], "p") == 0
 
 
+class Keeping:
+    """The task, and what it tells."""
+
+    def __init__(self, cluster: Cluster, extender: Extender | None = None) -> None:
+        overview = (extender or cluster.extender(off_loop=at_once)).overview
+        self.told: list[Mapping[str, int] | None] = []
+        self._now = 0.0
+        self.asked = Asked(lambda: self._now, ("ours", "default-scheduler"))
+        solver, log = overview.decider.solver, overview.decision_log
+        self._keeper = PiecesKeeper(
+            cluster.state, self.told.append, solver, log, self.asked, lambda: self._now, at_once
+        )
+
+    async def look(self, after: float = 0) -> None:
+        self._now += after
+        await self._keeper.tick()
+
+
 async def test_the_task_counts_the_pods_that_filter_has_rejected_for_want_of_devices() -> None:
     cluster = Cluster.of(*THREE_LEFT_EACH, *waits("p", 4))
     extender = cluster.extender(off_loop=at_once)
-    told: list[int] = []
-    now = 0.0
-    overview = extender.overview
-    keeper = PiecesKeeper(
-        cluster.state,
-        lambda pieces: told.append(pieces.get(DRIVER, 0)),
-        overview.decider.solver,
-        overview.decision_log,
-        (),
-        lambda: now,
-        at_once,
-    )
-    await keeper.tick()
+    scene = Keeping(cluster, extender)
+    await scene.look()
     async with client_of(app_over(extender)) as http:
         assert (await http.post("/filter", json=asking(pod("p", "p-c"), "a", "b"))).json()["NodeNames"] == []
-    await keeper.tick()
-    now += 30
-    await keeper.tick()
-    assert told == [0, 4]
+    scene.asked.note(parsed(pod("p", "p-c")))
+    await scene.look(after=1)
+    await scene.look(after=29)
+    assert scene.told == [None, {DRIVER: 4}]
+
+
+async def test_a_replica_that_no_scheduler_asks_any_more_does_not_know() -> None:
+    scene = Keeping(Cluster.of(*THREE_LEFT_EACH, *waits("p", 4)))
+    scene.asked.note(parsed(pod("other")))
+    await scene.look()
+    await scene.look(after=ASKED_SECONDS + 1)
+    assert scene.told == [{}, None]
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        [],
+        [pod("plain")],
+        [{**pod("p", "p-c"), "spec": {**pod("p", "p-c")["spec"], "schedulingGates": [{"name": "a-queue"}]}}],
+        [{**pod("p", "p-c"), "spec": {**pod("p", "p-c")["spec"], "schedulerName": "another"}}],
+    ],
+    ids=["none", "one without devices", "one behind a gate", "one of another scheduler"],
+)
+async def test_as_long_as_no_pod_of_ours_waits_nothing_is_in_pieces(waiting: list[Object]) -> None:
+    scene = Keeping(Cluster.of(*THREE_LEFT_EACH, *waiting))
+    await scene.look()
+    assert scene.told == [{}]

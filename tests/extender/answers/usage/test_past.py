@@ -10,15 +10,18 @@ import orjson
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from prometheus_client import generate_latest
 
-from extender.answers.usage.past import PastError, PastReader, RangeQuery
+from extender.answers.usage.amounts import OTHERS
+from extender.answers.usage.metrics import UsageMetrics
+from extender.answers.usage.past import PastError, PastReader, RangeQuery, recorded_waits
 from extender.answers.usage.prometheus import MOST_BYTES, Prometheus
 from extender.answers.usage.usage import By, Usage
 from extender.answers.usage.usage_table import Window, usage_view, waits_view
 from extender.assembly import Surroundings
 from extender.config.settings import Settings, UsageSettings
 from extender.config.sources import SettingsError, load
-from extender.tools.table import Rows, TablePage, page
+from extender.tools.table import Rows
 from tests.kit.clusters import DRIVER, GPU, Cluster, app_over, claim, client_of, local_slice, node
 
 STARTED = datetime(2026, 1, 2, 12, 1, 30, tzinfo=UTC)
@@ -32,6 +35,11 @@ def series(by: str, name: str, values: Mapping[str, float]) -> dict[str, Any]:
         [datetime.fromisoformat(f"2026-01-02T{time}:00+00:00").timestamp(), str(each)] for time, each in values.items()
     ]
     return {"metric": {"by": by, "name": name, "driver": DRIVER}, "values": points}
+
+
+def of_name(name: str, values: Mapping[str, float], **labels: str) -> dict[str, Any]:
+    """The series of a namespace."""
+    return {**series("", "", values), "metric": {"name": name, **labels}}
 
 
 def matrix(*found: dict[str, Any]) -> dict[str, Any]:
@@ -48,11 +56,37 @@ PUBLISHED = matrix(
 )
 
 
+WAITING = matrix(of_name("research", {"10:00": 3.0, "10:05": 1.0}))
+IN_PIECES = matrix({**series("", "", {"10:00": 1.0, "10:05": 0.5}), "metric": {"driver": DRIVER}})
+JUDGED = matrix({**series("", "", {"10:00": 0.5, "10:05": 0.5}), "metric": {}})
+PLACED = matrix(
+    of_name("research", {"10:00": 1.07, "10:05": 2.14}, le="4.079"),
+    of_name("research", {"10:00": 3.22, "10:05": 2.14}, le="19.69"),
+    of_name("research", {"10:00": 3.22, "10:05": 2.14, "12:00": 1.0}, le="+Inf"),
+    of_name("(others)", {"10:00": 40.0}, le="+Inf"),
+)
+
+
 async def read_by(reader: PastReader) -> None:
     """Let a task read the past to its end."""
     await reader.tick()
     assert reader.reading is not None
     await reader.reading
+
+
+ANSWERS = {
+    "usage_device_seconds": HELD,
+    "usage_published_device_seconds": PUBLISHED,
+    "usage_waiting_pod_seconds": WAITING,
+    "usage_device_in_pieces_seconds": IN_PIECES,
+    "usage_in_pieces_known_seconds": JUDGED,
+    "usage_pod_wait_seconds": PLACED,
+}
+
+
+async def never(_seconds: float) -> None:
+    """Nothing is tried again."""
+    pytest.fail("it was not read")
 
 
 class FakePrometheus:
@@ -71,7 +105,7 @@ class FakePrometheus:
         if self._failures:
             self._failures -= 1
             raise PastError("it is away")
-        return PUBLISHED if "published" in query.query else HELD
+        return next(answer for metric, answer in ANSWERS.items() if f"{metric}_" in query.query)
 
 
 class Scene:
@@ -146,8 +180,14 @@ async def test_a_day_is_asked_for_once_in_steps_as_long_as_their_means() -> None
     await scene.reader.tick()
     assert [each.query for each in prometheus.asked] == [
         f'max by (by, name, driver) (rate(dra_extender_usage_{metric}_total{{cluster="east"}}[5m]))'
-        for metric in ("device_seconds", "published_device_seconds")
-    ]
+        for metric in (
+            "device_seconds",
+            "published_device_seconds",
+            "waiting_pod_seconds",
+            "device_in_pieces_seconds",
+            "in_pieces_known_seconds",
+        )
+    ] + ['max by (name, le) (increase(dra_extender_usage_pod_wait_seconds_bucket{cluster="east"}[5m])) > 0']
     noon = int(datetime(2026, 1, 2, 12, tzinfo=UTC).timestamp())
     assert {each[1:] for each in prometheus.asked} == {(noon - 86400 + FIVE, noon, FIVE)}
 
@@ -161,7 +201,7 @@ async def test_the_answer_says_from_where_it_knows() -> None:
             "# before 2026-01-02T12:01:30Z, when this replica began to watch, as Prometheus has it"
         )
         waits = (await http.get("/usage?waits=true")).text
-        assert "# since 2026-01-02T12:01:30Z, when this replica began to watch" in waits
+        assert "# before 2026-01-02T12:01:30Z, when this replica began to watch, as Prometheus has it" in waits
 
 
 async def test_a_prometheus_that_is_away_is_asked_again_and_people_are_told_meanwhile() -> None:
@@ -176,11 +216,45 @@ async def test_a_prometheus_that_is_away_is_asked_again_and_people_are_told_mean
     assert view.note().endswith("when this replica began to watch; Prometheus was not read: it is away")
 
 
-async def test_how_long_pods_waited_is_not_mixed_with_time_that_was_not_seen() -> None:
+async def test_how_long_pods_waited_is_known_in_coarser_steps() -> None:
     scene = Scene(FakePrometheus())
     await scene.read()
-    found: TablePage = page(waits_view(scene.usage, Window()), limit=10)
-    assert found.items == ()
+    rows: dict[str, dict[str, Any]] = {
+        str(row["namespace"]): dict(row) for row in Rows.of(waits_view(scene.usage, Window()))
+    }
+    assert set(rows) == {"research", OTHERS}
+    research = rows["research"]
+    assert (research["waiting"], research["placed"]) == (pytest.approx(4 / 3, abs=0.001), 6)
+    assert 4.079 / 2.2 < research["p50"] < 4.079
+    assert rows[OTHERS]["placed"] == 40
+
+
+async def test_pods_that_got_their_nodes_then_count_in_their_quarter_of_an_hour() -> None:
+    scene = Scene(FakePrometheus())
+    await scene.read()
+    rows = Rows.of(waits_view(scene.usage, Window(step=15), namespace="research"))
+    assert {str(row["time"])[11:16]: row["placed"] for row in rows} == {"09:45": 3, "10:00": 2, "11:45": 1}
+
+
+def test_what_is_left_of_estimates_counts_later() -> None:
+    times = [f"10:{minute:02}" for minute in range(0, 50, 5)]
+    found = recorded_waits(matrix(of_name("a", dict.fromkeys(times, 1.1), le="+Inf")))
+    assert sum(sum(each.counts) for each in found) == 11
+
+
+async def test_what_was_in_pieces_is_a_mean_of_the_time_in_which_it_was_known() -> None:
+    scene = Scene(FakePrometheus())
+    await scene.read()
+    rows = scene.rows(By.DRIVER, Window(step=5))
+    assert {each["time"][11:16]: each["inPieces"] for each in rows} == {"09:55": 2.0, "10:00": 1.0, "11:55": None}
+
+
+async def test_what_was_recorded_is_not_recorded_again() -> None:
+    scene = Scene(FakePrometheus())
+    await scene.read()
+    text = generate_latest(UsageMetrics(scene.usage)).decode()
+    assert "research" not in text.replace('name="research"} 0.0', "")
+    assert "dra_extender_usage_in_pieces_known_seconds_total 0.0" in text
 
 
 @pytest.mark.parametrize(
@@ -191,6 +265,8 @@ async def test_how_long_pods_waited_is_not_mixed_with_time_that_was_not_seen() -
         {"status": "success", "data": None},
         matrix({"metric": {"by": "colour", "name": "x", "driver": "d"}, "values": [[1, "1"]]}),
         matrix({"metric": {"by": "model"}, "values": [[1]]}),
+        matrix({"metric": {"by": "model", "le": "7"}, "values": [[1, "1"]]}),
+        matrix({"metric": {"by": "model", "le": "x"}, "values": [[1, "1"]]}),
         matrix({"metric": None, "values": []}),
         matrix({"metric": {"by": "model"}, "values": [["x", "1"]]}),
         matrix({"metric": {"by": "model"}, "values": [[1e400, "1"]]}),
@@ -213,11 +289,15 @@ async def test_an_answer_that_is_none_changes_nothing(answer: dict[str, Any]) ->
 
 
 async def test_a_value_that_is_no_number_is_left_out() -> None:
-    async def ask(_query: RangeQuery) -> Mapping[str, Any]:
-        return matrix(series("namespace", "research", {"10:00": float("nan"), "10:05": 1.0, "10:10": float("inf")}))
+    values = {"10:00": float("nan"), "10:05": 1.0, "10:10": float("inf")}
+
+    async def ask(query: RangeQuery) -> Mapping[str, Any]:
+        return matrix(
+            series("namespace", "research", values) if "(rate(" in query.query else of_name("a", values, le="+Inf")
+        )
 
     scene = Scene(FakePrometheus())
-    reader = PastReader(scene.usage, ask, "")
+    reader = PastReader(scene.usage, ask, "", never)
     scene.usage.look(scene.cluster.state.snapshot)
     await read_by(reader)
     assert [each["hours"] for each in scene.rows(By.NAMESPACE)] == [pytest.approx(1 / 12, abs=0.001)]

@@ -98,7 +98,7 @@ async def scene() -> Scene:
         ("namespace", {"namespace": "ns"}),
         ("class", {"class": "gpu"}),
         ("model", {"model": "h100"}),
-        ("driver", {"driver": DRIVER, "inPieces": 0.0}),
+        ("driver", {"driver": DRIVER, "inPieces": None}),
     ],
 )
 async def test_usage_by_what_people_ask_for(scene: Scene, by: str, named: dict[str, Any]) -> None:
@@ -142,6 +142,27 @@ async def test_the_answer_says_since_when_it_knows(scene: Scene) -> None:
         text = (await http.get("/usage")).text
         assert text.splitlines()[-1] == "# since 2026-01-01T12:00:00Z, when this replica began to watch"
         assert not (await http.get("/usage?window=30m")).text.splitlines()[-1].startswith("#")
+
+
+async def test_what_is_in_pieces_is_a_mean_of_the_time_in_which_it_was_known(scene: Scene) -> None:
+    usage = scene.extender.overview.usage
+    async with scene.client() as http:
+        text = (await http.get("/usage?by=driver")).text
+        assert text.splitlines()[1].split()[-1] == "-"
+        assert "# since 2026-01-01T12:00:00Z, when this replica began to watch; what is free in pieces is not" in text
+        assert (await http.get("/usage?by=driver&format=csv")).text.splitlines()[1].endswith(",1.0,")
+    usage.found_in_pieces({DRIVER: 2})
+    scene.after(minutes(30))
+    usage.found_in_pieces(None)
+    scene.after(minutes(60))
+    (row,) = await scene.rows("by=driver")
+    assert row["inPieces"] == 2.0
+    async with scene.client() as http:
+        assert "not known" not in (await http.get("/usage?by=driver")).text
+        assert "not known" in (await http.get("/usage?by=driver&window=30m")).text
+        assert "not known" not in (await http.get("/usage?by=model&window=30m")).text
+    (row,) = await scene.rows("by=driver&window=30m")
+    assert row["inPieces"] is None
 
 
 async def test_a_replica_that_has_read_nothing_yet_says_so() -> None:

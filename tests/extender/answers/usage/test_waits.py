@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.answers.usage.amounts import DAY, MINUTE, OTHERS
-from extender.answers.usage.waits import QUARTER, PodWaits, WaitCounts
+from extender.answers.usage.waits import COARSE_BOUNDS, QUARTER, PodWaits, RecordedWaits, WaitCounts
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import PODS
 from tests.kit.clusters import Cluster, Object, pod
@@ -133,6 +133,31 @@ def test_what_is_more_than_a_day_ago_is_forgotten() -> None:
     counts.add("ns", 1, NOW + 2 * DAY)
     assert counts.counts(MINUTE_NOW, MINUTE_NOW) == {}
     assert counts.counts(MINUTE_NOW, MINUTE_NOW + 2 * DAY // MINUTE)["ns"].pods == 1
+
+
+def test_metrics_count_what_this_process_saw_in_coarser_buckets_that_only_grow() -> None:
+    counts = WaitCounts(2)
+    counts.expect("ns", NOW)
+    assert counts.ever() == {"ns": (0,) * len(COARSE_BOUNDS)}
+    for seconds in (0.5, 0.8, 4, 1_000_000):
+        counts.add("ns", seconds, NOW)
+    counts.put([RecordedWaits("ns", MINUTE_NOW, [7] * len(COARSE_BOUNDS))], NOW)
+    (found,) = counts.ever().values()
+    assert {bound: count for bound, count in zip(COARSE_BOUNDS, found, strict=True) if count} == {
+        0.845: 2,
+        4.079: 1,
+        float("inf"): 1,
+    }
+
+
+def test_waits_from_elsewhere_count_in_the_quarters_that_are_remembered() -> None:
+    counts = WaitCounts(1)
+    one = [1, *[0] * (len(COARSE_BOUNDS) - 1)]
+    counts.put(
+        [RecordedWaits(name, MINUTE_NOW - ago, one) for name, ago in [("a", 0), ("a", 30), ("b", 0), ("a", 2000)]], NOW
+    )
+    found = counts.counts(MINUTE_NOW - 1440, MINUTE_NOW)
+    assert {name: each.pods for name, each in found.items()} == {"a": 2, OTHERS: 1}
 
 
 def test_namespaces_with_few_pods_are_summed_where_there_are_too_many() -> None:

@@ -411,8 +411,9 @@ MODELS = (
 
 async def test_a_device_has_the_model_that_its_driver_publishes() -> None:
     product = {"name": "gpu-0", "attributes": {"productName": {"string": "Hopper 100"}}}
+    short = {"name": "gpu-1", "attributes": {"product": {"string": "H100"}}}
     other = local_slice("c")
-    other["spec"]["devices"] = [product]
+    other["spec"]["devices"] = [product, short]
     async with client(*MODELS, node("c"), other) as asked:
         found = await fleet(asked)
     models = {
@@ -427,6 +428,7 @@ async def test_a_device_has_the_model_that_its_driver_publishes() -> None:
         ("b", "one"): "falcon",
         ("b", "four"): "",  # a number is no name
         ("c", "gpu-0"): "Hopper 100",
+        ("c", "gpu-1"): "H100",
     }
     assert found["example"] == "model=falcon"
 
