@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-313 coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-chart test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
+.PHONY: help demo serve test test-313 coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-chart test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-prometheus test-karpenter test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -126,6 +126,9 @@ test-waiting: $(VENV)/.dev  ## kill, stop and replace replicas, and take the API
 soak-kwok: $(VENV)/.dev  ## an hour's churn in ten minutes on 1,000 nodes of KWOK (docs/reliability.md); SOAK=--short takes four minutes
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m tests.soak $(SOAK)
+
+test-prometheus: $(VENV)/.dev  ## restart the service beside a real Prometheus, the program that PROMETHEUS names, and read the usage from before; takes up to seven minutes
+	PROMETHEUS=$(PROMETHEUS) $(BIN)/python -m pytest tests/extender/answers/usage/real_prometheus.py
 
 test-karpenter: $(VENV)/.dev  ## run Karpenter with our scheduler on a real control plane: a minute, after a first build of Karpenter from Go modules
 	$(BIN)/python -m tests.kit.controlplane.binaries

@@ -61,12 +61,22 @@ class Served:
 
 
 @contextmanager
-def over_manifests(folder: Path, *manifests: Path) -> Iterator[Served]:
-    """A service over manifests."""
-    port = free_port()
+def over_manifests(
+    folder: Path, *manifests: Path, port: int = 0, environment: Mapping[str, str] | None = None
+) -> Iterator[Served]:
+    """A service over manifests.
+
+    Args:
+        folder: its log is written there.
+        manifests: files or folders.
+        port: its port; 0: a free one.
+        environment: variables that are set for it.
+    """
+    port = port or free_port()
     url = f"http://127.0.0.1:{port}"
     sources = [argument for each in manifests for argument in ("--manifests", str(each))]
-    command = (sys.executable, "-m", "extender", "serve", "--port", str(port), *sources)
+    variables = (f"{name}={value}" for name, value in (environment or {}).items())
+    command = ("env", *variables, sys.executable, "-m", "extender", "serve", "--port", str(port), *sources)
     process = Process("dra-extender", command, answers(f"{url}/readyz"), folder / "log")
     process.start(within=_START_SECONDS)
     try:

@@ -17,6 +17,7 @@ PUBLISHED: Final = "usage_published_device_seconds"
 WAITING: Final = "usage_waiting_pod_seconds"
 PLACED: Final = "usage_pod_wait_seconds"
 IN_PIECES: Final = "usage_device_in_pieces_seconds"
+OBSERVED: Final = "usage_known_seconds"
 JUDGED: Final = "usage_in_pieces_known_seconds"
 LABELS: Final = ("by", "name", "driver")
 NAME: Final = LABELS[1]
@@ -43,6 +44,8 @@ class UsageMetrics(Collector):
         text = "Seconds for which devices were free, but in pieces, times the devices."
         pieces = (((of.driver,), amount / UNIT / 1000) for of, amount in found.in_pieces.items())
         yield counter(IN_PIECES, text, ("driver",), pieces)
+        text = "Seconds for which this replica knew the usage of the cluster."
+        yield counter(OBSERVED, text, (), [((), found.observed / 1000)])
         text = "Seconds for which this replica knew which devices are in pieces."
         yield counter(JUDGED, text, (), [((), found.judged / 1000)])
 

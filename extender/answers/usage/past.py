@@ -11,7 +11,7 @@ import structlog
 from allocator.tools import printable
 from extender.answers.usage.amounts import MINUTE, MINUTES, Named
 from extender.answers.usage.holdings import UNIT
-from extender.answers.usage.metrics import HELD, IN_PIECES, JUDGED, LABELS, NAME, PLACED, PUBLISHED, WAITING
+from extender.answers.usage.metrics import HELD, IN_PIECES, JUDGED, LABELS, NAME, OBSERVED, PLACED, PUBLISHED, WAITING
 from extender.answers.usage.usage import STEP, By, Past, Recorded, Usage
 from extender.answers.usage.waits import COARSE_BOUNDS, RecordedWaits
 from extender.framework.task import BackgroundTask
@@ -156,6 +156,7 @@ async def read_past(ask: Ask, since: int, selector: str) -> Past:
         await means(PUBLISHED),
         await means(WAITING, By.NAMESPACE),
         await means(IN_PIECES, By.DRIVER),
+        await means(OBSERVED, By.DRIVER),
         await means(JUDGED, By.DRIVER),
         recorded_waits(await ask(placed_query(since, selector))),
     )

@@ -115,7 +115,8 @@ class Past(NamedTuple):
         published: the devices that there were.
         waiting: the pods that waited, by namespace.
         in_pieces: the devices that were free, but in pieces, by driver.
-        judged: the part of the time in which it was known what is in pieces.
+        observed: the part of the time in which the cluster was watched.
+        judged: the part in which it was known what is in pieces.
         placed: pods that got their nodes.
     """
 
@@ -123,6 +124,7 @@ class Past(NamedTuple):
     published: Sequence[Recorded] = ()
     waiting: Sequence[Recorded] = ()
     in_pieces: Sequence[Recorded] = ()
+    observed: Sequence[Recorded] = ()
     judged: Sequence[Recorded] = ()
     placed: Sequence[RecordedWaits] = ()
 
@@ -135,7 +137,8 @@ class UsageCounters(NamedTuple):
         published: the devices that there were, by model and by driver.
         waiting: the pods that waited, in milliseconds.
         in_pieces: the devices that were free, but in pieces, by driver.
-        judged: for how many milliseconds it was known what is in pieces.
+        observed: for how many milliseconds this process watched.
+        judged: for how many it was known what is in pieces.
         placed: how many pods got their nodes, by namespace, and by bucket of `COARSE_BOUNDS`.
     """
 
@@ -143,6 +146,7 @@ class UsageCounters(NamedTuple):
     published: Mapping[By, Mapping[Named, int]]
     waiting: Mapping[Named, int]
     in_pieces: Mapping[Named, int]
+    observed: int
     judged: int
     placed: Mapping[str, Sequence[int]]
 
@@ -221,11 +225,10 @@ class Usage:
                 for each in (each for each in found if each.by in amounts):
                     for minute in each.minutes(before):
                         amounts[each.by].put(each.name, minute, each.amount * MINUTE // unit, now)
-            for minute in {minute for each in past.published for minute in each.minutes(before)}:
-                known.observed.put(minute, MINUTE)
-            for each in past.judged:
-                for minute in each.minutes(before):
-                    known.judged.put(minute, min(UNIT, each.amount) * MINUTE // UNIT)
+            for of_time, parts in ((known.observed, past.observed), (known.judged, past.judged)):
+                for each in parts:
+                    for minute in each.minutes(before):
+                        of_time.put(minute, min(UNIT, each.amount) * MINUTE // UNIT)
             known.waits.put((each for each in past.placed if each.minute < before), now)
             self._past = RECORDED
 
@@ -278,12 +281,14 @@ class Usage:
         """Sums that only grow."""
         with self._lock:
             now = self._now = max(self._now, self._milliseconds())
-            self._known.judged.advance(now)
+            for each in (self._known.observed, self._known.judged):
+                each.advance(now)
             return UsageCounters(
                 {by: amounts.ever(now) for by, amounts in self._known.held.items()},
                 {by: amounts.ever(now) for by, amounts in self._known.published.items()},
                 self._known.waiting.ever(now),
                 self._known.in_pieces.ever(now),
+                self._known.observed.ever,
                 self._known.judged.ever,
                 self._known.waits.ever(),
             )

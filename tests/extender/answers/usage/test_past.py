@@ -12,11 +12,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from prometheus_client import generate_latest
 
-from extender.answers.usage.amounts import OTHERS
+from extender.answers.usage.amounts import OTHERS, Named
+from extender.answers.usage.holdings import UNIT
 from extender.answers.usage.metrics import UsageMetrics
 from extender.answers.usage.past import PastError, PastReader, RangeQuery, recorded_waits
 from extender.answers.usage.prometheus import MOST_BYTES, Prometheus
-from extender.answers.usage.usage import By, Usage
+from extender.answers.usage.usage import By, Past, Recorded, Usage
 from extender.answers.usage.usage_table import Window, usage_view, waits_view
 from extender.assembly import Surroundings
 from extender.config.settings import Settings, UsageSettings
@@ -58,6 +59,7 @@ PUBLISHED = matrix(
 
 WAITING = matrix(of_name("research", {"10:00": 3.0, "10:05": 1.0}))
 IN_PIECES = matrix({**series("", "", {"10:00": 1.0, "10:05": 0.5}), "metric": {"driver": DRIVER}})
+OBSERVED = matrix({**series("", "", {"10:00": 1.0, "10:05": 1.0, "12:00": 1.0}), "metric": {}})
 JUDGED = matrix({**series("", "", {"10:00": 0.5, "10:05": 0.5}), "metric": {}})
 PLACED = matrix(
     of_name("research", {"10:00": 1.07, "10:05": 2.14}, le="4.079"),
@@ -79,6 +81,7 @@ ANSWERS = {
     "usage_published_device_seconds": PUBLISHED,
     "usage_waiting_pod_seconds": WAITING,
     "usage_device_in_pieces_seconds": IN_PIECES,
+    "usage_known_seconds": OBSERVED,
     "usage_in_pieces_known_seconds": JUDGED,
     "usage_pod_wait_seconds": PLACED,
 }
@@ -167,6 +170,15 @@ async def test_time_of_which_nothing_was_recorded_is_not_known_and_not_zero() ->
     assert total["of"] == 8.0
 
 
+async def test_steps_of_which_prometheus_has_a_part_count_for_that_part() -> None:
+    scene = Scene(FakePrometheus())
+    half = [Recorded(By.DRIVER, Named(DRIVER, DRIVER), int(STARTED.timestamp()) // 60 - 60, UNIT // 2)]
+    scene.usage.look(scene.cluster.state.snapshot)
+    scene.usage.was(Past(held=half, published=half, observed=half))
+    (row,) = scene.rows(By.DRIVER)
+    assert (row["devices"], row["of"], row["hours"]) == (1.0, 1.0, pytest.approx(5 / 60 / 2, abs=0.001))
+
+
 async def test_the_minute_in_which_this_replica_began_is_its_own() -> None:
     scene = Scene(FakePrometheus(), started=datetime(2026, 1, 2, 9, 57, tzinfo=UTC))
     await scene.read()
@@ -185,6 +197,7 @@ async def test_a_day_is_asked_for_once_in_steps_as_long_as_their_means() -> None
             "published_device_seconds",
             "waiting_pod_seconds",
             "device_in_pieces_seconds",
+            "known_seconds",
             "in_pieces_known_seconds",
         )
     ] + ['max by (name, le) (increase(dra_extender_usage_pod_wait_seconds_bucket{cluster="east"}[5m])) > 0']
