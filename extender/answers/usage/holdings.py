@@ -5,7 +5,7 @@ of, and a share of a device as much as it takes at most of a capacity. So two ha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -22,7 +22,7 @@ UNIT: Final = 1_000_000
 """A whole device."""
 
 _MOST_SHARED: Final = 4096
-"""Different holdings of which claims share one object."""
+"""Different holdings of claims, and kinds of pools, that share one object."""
 
 
 class Kind(NamedTuple):
@@ -50,13 +50,11 @@ class PoolKinds:
     """What a pool publishes.
 
     Attributes:
-        pool: it is the same object as long as its slices are.
         published: model to its devices, in `UNIT`; partitions count only if the hardware itself is not published.
         only: the kind of all devices, if they are of one kind.
         kinds: the kind of each device by name, otherwise.
     """
 
-    pool: Pool
     published: Mapping[str, int]
     only: Kind | None
     kinds: Mapping[str, Kind]
@@ -83,7 +81,12 @@ class PoolKinds:
                     published[model_of(each)] += UNIT
         different = set(kinds.values())
         only = next(iter(different)) if len(different) == 1 else None
-        return cls(pool, dict(published), only, {} if only else kinds)
+        return cls(dict(published), only, {} if only else kinds)
+
+    @property
+    def alike(self) -> Hashable:
+        """Equal for pools that publish the same, if their devices are of one kind; else None."""
+        return None if self.only is None else (self.only, tuple(sorted(self.published.items())))
 
     def kind(self, device: str) -> Kind:
         """The kind of a device; of one that is not published any more, no model is known."""
@@ -125,7 +128,9 @@ class Holdings(View[Mapping[ObjectKey, _Holdings]]):
         self._held = held
         self._published = published
         self._holdings: dict[ObjectKey, _Holdings] = {}
-        self._pools: dict[PoolId, PoolKinds] = {}
+        self._pools: dict[PoolId, tuple[Pool, PoolKinds]] = {}
+        """A pool is the same object as long as its slices are."""
+        self._alike: dict[Hashable, PoolKinds] = {}
         self._shared: dict[_Holdings, _Holdings] = {}
 
     def is_near(self, snapshot: Snapshot, most: int) -> bool:
@@ -158,18 +163,25 @@ class Holdings(View[Mapping[ObjectKey, _Holdings]]):
 
     def _is_known(self, pool: Pool) -> bool:
         known = self._pools.get(pool.id)
-        return known is not None and known.pool is pool
+        return known is not None and known[0] is pool
 
     def _read_pool(self, pool_id: PoolId, pool: Pool | None) -> None:
         before = self._pools.pop(pool_id, None)
-        after = None if pool is None else PoolKinds.of(pool)
-        changed: Counter[str] = Counter() if after is None else Counter(after.published)
-        changed.subtract({} if before is None else before.published)
-        if after is not None:
-            self._pools[pool_id] = after
+        changed: Counter[str] = Counter()
+        if pool is not None:
+            after = self._shared_kinds(PoolKinds.of(pool))
+            self._pools[pool_id] = pool, after
+            changed.update(after.published)
+        changed.subtract({} if before is None else before[1].published)
         for model, amount in changed.items():
             if amount:
                 self._published(model, pool_id.driver, amount)
+
+    def _shared_kinds(self, kinds: PoolKinds) -> PoolKinds:
+        """One object for pools that publish the same, as most nodes of a kind do."""
+        if len(self._alike) >= _MOST_SHARED:
+            self._alike.clear()
+        return kinds if kinds.alike is None else self._alike.setdefault(kinds.alike, kinds)
 
     def _read_claim(self, key: ObjectKey, claim: ClaimObject | None, snapshot: Snapshot) -> None:
         before = self._holdings.pop(key, ())
@@ -205,7 +217,7 @@ class Holdings(View[Mapping[ObjectKey, _Holdings]]):
 
     def _kind(self, device: DeviceId) -> Kind:
         known = self._pools.get(device.pool_id)
-        return Kind() if known is None else known.kind(device.device)
+        return Kind() if known is None else known[1].kind(device.device)
 
 
 def _users(pool_id: PoolId, snapshot: Snapshot) -> Iterable[ObjectKey]:
