@@ -219,6 +219,11 @@ def finds_kept_held(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
     return not any(each is not None and names_controller(each.claim, snapshot) for each in claims)
 
 
+def counting_kept_of(snapshot: Snapshot, world: Snapshot) -> Snapshot:
+    """A world in whose quotas counts what is kept for the pods of a snapshot. Their devices are held there already."""
+    return world._replace(woken=snapshot.woken, kept=KeptIndex(snapshot.kept.unnamed, snapshot.kept.in_namespaces))
+
+
 def held_beside(usage: Usage, cluster: Snapshot, pools: Collection[PoolId], held: Iterable[HeldOnNode | None]) -> Usage:
     """A usage in which some pools have what the cluster has in use there, and what is held on some nodes."""
     for pool in pools:
@@ -307,8 +312,7 @@ class ClusterWithKept:
         for uid in snapshot.kept.unnamed:
             nominated = with_uid(nominated, snapshot.pods[snapshot.pod_keys[uid]].nominated_node, uid)
         usage = held_beside(before.world.usage, snapshot, pools | own, now.values())
-        kept = KeptIndex(snapshot.kept.unnamed, snapshot.kept.in_namespaces)  # it still counts in quotas
-        world = snapshot._replace(usage=usage, nominated=nominated, woken=Map(), kept=kept)
+        world = counting_kept_of(snapshot, snapshot._replace(usage=usage, nominated=nominated))
         before.decider.follow(world)
         self._now = WithKept(snapshot, world, held, before.decider)
         return self._now

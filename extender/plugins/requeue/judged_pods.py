@@ -10,7 +10,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.framework.cluster_with_kept import ClusterWithKept, WithKept
+from extender.framework.cluster_with_kept import ClusterWithKept, WithKept, counting_kept_of
 from extender.framework.cycle import holding
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
@@ -109,7 +109,7 @@ class _Judging:
             return self.snapshot, self.decider
         for _, found in self.given:
             world = holding(found, world)
-        return world, now.decider
+        return counting_kept_of(self.snapshot, world), now.decider
 
     def refuse(self, rejected: RejectedPod, _fault: str) -> None:
         """A pod at which something failed is as one for which there is no node."""

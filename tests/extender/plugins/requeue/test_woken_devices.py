@@ -106,6 +106,26 @@ async def test_it_counts_in_the_quota_of_its_namespace() -> None:
 
 
 @in_virtual_time
+async def test_what_pods_are_woken_for_in_one_look_counts_in_their_quota_together() -> None:
+    same = [*runs("same", "a/gpu-0", on="a", priority=1000), *runs("pair", "b/gpu-0", "b/gpu-1", on="b", priority=1000)]
+    queue = SchedulerQueue(Cluster.of(*world(*same, quota(limited(devices=3)), nodes="ab", devices=2)), hears=False)
+    queue.add(*waits("vip", 1000), *runs("other", "a/gpu-1", on="a", priority=1000))
+    for _ in range(3):
+        await queue.run(2.2)
+        queue.move()
+        await queue.schedule()
+    queue.add(*waits("x"), *waits("y"), *waits("z"))
+    await queue.schedule()
+    for name in ("same", "other", "pair"):
+        await queue.end(name)
+        await queue.service.background.tick()
+    kept = [each.kept.devices for each in queue.cluster.state.snapshot.woken.values()]
+    assert sum(map(len, kept)) == 3, "vip is woken first, and two of the three others together"
+    await queue.run(LONGEST_BACKOFF)
+    assert "vip" in queue.bound()
+
+
+@in_virtual_time
 async def test_what_its_pod_cannot_use_goes_to_others_as_soon_as_it_was_asked_about() -> None:
     queue = await woken()
     queue.add(*waits("young"))
@@ -164,7 +184,7 @@ class History:
     """What is told of the pods of one history.
 
     Attributes:
-        woken: the pods that were woken and not asked about since, with the pods that were bound then.
+        woken: the pods that were woken for devices and not asked about since, with the pods that were bound then.
         wrong: pods that found nothing although only pods of no higher priority have come meanwhile.
     """
 
@@ -201,7 +221,8 @@ async def _history(chance: Random) -> tuple[list[str], list[str]]:
             history.wrong.append(asked.name)
 
     def was_woken(name: str) -> None:
-        history.woken.setdefault(name, queue.bound())
+        if f"uid-{name}" in queue.cluster.state.snapshot.woken:  # others are woken because they may evict
+            history.woken.setdefault(name, queue.bound())
 
     queue.tried, queue.was_woken = tried, was_woken
     queue.add(*waits("first", 1000))
