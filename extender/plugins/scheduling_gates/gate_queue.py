@@ -386,7 +386,7 @@ class GateQueue:
         A pod that finds a node does not wait for them. Another one would have a new node that stays empty.
         """
         pods = self._with_gang(head)
-        rejected = self._known_of(self._lines.of(Line.REJECTED, pods[0].namespace)) if pods else ()
+        rejected = self._lines.of(Line.REJECTED, pods[0].namespace) if pods else ()
         return bool(rejected) and self._over_quota(pods, rejected) is not None
 
     def _with_gang(self, head: Head) -> Sequence[Pod]:
@@ -413,18 +413,22 @@ class GateQueue:
         shares.total += 0 if refused else len(pods)
         return () if refused else pods
 
-    def _over_quota(self, pods: Sequence[Pod], rejected: Sequence[Pod] = ()) -> Refused | None:
+    def _over_quota(self, pods: Sequence[Pod], rejected: Iterable[str] = ()) -> Refused | None:
         """Who refuses one of some pods beside those of their namespace that come before it: lifted and rejected ones.
 
         Of a large gang, not all pods are asked about: filter finds out what was not found in time.
+
+        Args:
+            pods: one, or pods of a gang.
+            rejected: the uids of the rejected pods that count, too.
         """
         if not self._solver.plugins.count_holders(pods[0], self._snapshot):
             return None
         namespace = pods[0].namespace
         uids = {*self._lines.of(Line.LIFTED, namespace)}
         uids |= {uid for uid, each in self._lifted.items() if each.namespace == namespace}
-        lifted = (*self._known_of(uids), *rejected)
-        before = sorted((each for each in lifted if each.order < pods[0].order), key=attrgetter("order"))
+        others = self._known_of((*uids, *rejected))
+        before = sorted((each for each in others if each.order < pods[0].order), key=attrgetter("order"))
         until = self._solver.clock() + JUDGING_SECONDS
         for number, pod in enumerate(pods):
             snapshot = self._with_lifted([*before, *pods[:number]], namespace)
