@@ -1,7 +1,7 @@
 """Pending pods in the order of their turns, and by shape: what helps one pod of a shape helps each."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,26 +37,43 @@ class PendingShape:
 
 
 def waiting_pods(
-    snapshot: Snapshot, solver: Solver, schedulers: Collection[str]
+    snapshot: Snapshot, solver: Solver, schedulers: Collection[str], wanted: Callable[[Pod], bool] = lambda _: True
 ) -> tuple[Snapshot, tuple[Queued, ...]]:
     """The pending pods with devices, in kube-scheduler's order: by priority, then by age.
 
     Pods that no scheduler of ours tries are left out.
 
+    Args:
+        snapshot: the cluster.
+        solver: tells which pods have one shape.
+        schedulers: names of the schedulers that call the extender; empty: not known.
+        wanted: whether a pod counts.
+
     Returns:
         The cluster in which the claims of the pods are made from their templates, and the pods.
+
+    Raises:
+        TimeoutError: the solver's time is up.
     """
-    pending = sorted((pod for pod in snapshot.pods.values() if pod.is_pending and pod.needs_devices), key=_turn)
-    users = Counter(key for pod in snapshot.pods.values() for key in claim_keys(pod))
+    pods = _looking(snapshot.pods.values(), solver)
+    pending = sorted((pod for pod in pods if pod.is_pending and pod.needs_devices and wanted(pod)), key=_turn)
+    users = Counter(key for pod in _looking(snapshot.pods.values(), solver) for key in claim_keys(pod))
     queue: list[Queued] = []
     attempts = Attempts(snapshot, schedulers)
     kinds = _Kinds(SchedulerChecks(snapshot), any(pod.conditions.anti_affinity for pod in pending))
-    for each in pending:
+    for each in _looking(pending, solver):
         if attempts.hindrance(each):
             continue
         pod, snapshot = as_planned(each, snapshot)
         queue.append(Queued(pod, _key(pod, snapshot, users, solver, kinds)))
     return snapshot, tuple(queue)
+
+
+def _looking(pods: Iterable[Pod], solver: Solver) -> Iterator[Pod]:
+    """Pods, with a look at the clock before each: other work goes on meanwhile."""
+    for pod in pods:
+        solver.look()
+        yield pod
 
 
 def shapes_of(queue: Iterable[Queued]) -> tuple[PendingShape, ...]:

@@ -26,8 +26,8 @@ from extender.tools.offload import Offload
 MOST_SHAPES: Final = 16
 """Shapes of waiting pods that are looked at, in the order of the queue."""
 
-LOOK_SECONDS: Final = 2.0
-"""The time for one look, which a verb interrupts."""
+LOOK_SECONDS: Final = 0.5
+"""The time for one look, which a verb interrupts. Other background work has every second turn meanwhile."""
 
 _SECONDS: Final = 30.0
 """Between two looks, at least."""
@@ -54,12 +54,9 @@ def in_pieces(
         schedulers: names of the schedulers that call the extender; empty: not known.
     """
     found: Counter[str] = Counter()
-    if not any(lacks_devices(pod) for pod in snapshot.pods.values() if pod.is_pending):
-        return found
     try:
-        planned, queue = waiting_pods(snapshot, solver, schedulers)
-        shapes = shapes_of(each for each in queue if lacks_devices(each.pod))
-        for shape in islice(shapes, MOST_SHAPES):
+        planned, queue = waiting_pods(snapshot, solver, schedulers, lacks_devices)
+        for shape in islice(shapes_of(queue), MOST_SHAPES):
             ways = surveyed(shape.pod, planned, solver)
             if not isinstance(ways, str):
                 found |= _suitable(ways, len(shape.pods))

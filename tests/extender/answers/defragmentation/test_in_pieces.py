@@ -1,6 +1,8 @@
 """Devices in pieces: what could be given if it were on one node."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -55,6 +57,14 @@ def test_devices_that_would_do_on_one_node_are_in_pieces(waiting: list[list[Obje
 
 def test_pods_that_wait_for_something_else_do_not_count() -> None:
     assert found([*THREE_LEFT_EACH, *waits("p", 4)]) == 0
+
+
+def test_a_look_ends_with_its_time_however_many_pods_wait() -> None:
+    asked, ticks = list[str](), count()
+    world = snapshot_of(*NODES, *(each for number in range(100) for each in waits(f"p-{number}", 6)))
+    hurried = replace(solver(), clock=lambda: float(next(ticks)), until=10.0)
+    assert in_pieces(world, hurried, lambda pod: asked.append(pod.name) is None) == {}
+    assert len(asked) <= 10
 
 
 def test_requests_of_one_class_need_their_devices_together() -> None:
