@@ -64,7 +64,7 @@ def test_a_look_ends_with_its_time_however_many_pods_wait() -> None:
     world = snapshot_of(*NODES, *(each for number in range(100) for each in waits(f"p-{number}", 6)))
     hurried = replace(solver(), clock=lambda: float(next(ticks)), until=10.0)
     assert in_pieces(world, hurried, lambda pod: asked.append(pod.name) is None) == {}
-    assert len(asked) <= 10
+    assert len(asked) < 20
 
 
 def test_requests_of_one_class_need_their_devices_together() -> None:
