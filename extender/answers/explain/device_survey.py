@@ -27,6 +27,9 @@ EXAMPLES: Final = 3
 MAX_VALUES: Final = 5
 """Values of one attribute that are named."""
 
+_AT_ONCE: Final = 64
+"""Devices that are judged between two pauses."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolView:
@@ -75,6 +78,7 @@ class Survey:
         self._distinct = tuple(asked.values())
         self._same = tuple(list(asked).index(way.question) for way in self.ways)
         self._snapshot = snapshot
+        self._pause = pause
         self._known: dict[Hashable, PoolView] = {}
         self._signatures: dict[Hashable, int] = {}
         self._values: dict[tuple[str, str], str] = {}
@@ -136,16 +140,20 @@ class Survey:
         """The view of a pool, which nodes share unless its devices depend on the node."""
         key = (id(pool), device_circumstances(pool, node.node, NOTHING_USED, self._snapshot.taint_rules))
         if key not in self._known:
-            judged = [
-                tuple(next(self.inspector.obstacles(way, c, pool, node.node), None) for c in pool.candidates)
-                for way in self._distinct
-            ]
+            judged = [tuple(self._judged(way, pool, node)) for way in self._distinct]
             held = len(self.inspector.usage.pools.get(pool.id, ()))
             facts = (pool.id.driver, pool.problem, held, tuple(frozenset(Counter(each).items()) for each in judged))
             signature = self._signatures.setdefault(facts, len(self._signatures))
             first = tuple(judged[number] for number in self._same)
             self._known[key] = PoolView(pool, first, tuple(each.count(None) for each in first), held, signature)
         return self._known[key]
+
+    def _judged(self, way: Wanted, pool: NodePool, node: NodeObject) -> Iterator[Seen | None]:
+        """The first obstacle of each device, with pauses: a pool may have tens of thousands."""
+        for number, candidate in enumerate(pool.candidates):
+            if number % _AT_ONCE == 0:
+                self._pause()
+            yield next(self.inspector.obstacles(way, candidate, pool, node.node), None)
 
     # --- reports --------------------------------------------------------------------------------------------
 

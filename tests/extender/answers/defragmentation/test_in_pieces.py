@@ -67,6 +67,13 @@ def test_a_look_ends_with_its_time_however_many_pods_wait() -> None:
     assert len(asked) < 20
 
 
+def test_within_a_large_pool_a_look_lets_others_go_on() -> None:
+    ticks, world = count(), snapshot_of(GPU, node("a"), local_slice("a", devices=1280), *waits("p", 2000))
+    patient = replace(solver(), clock=lambda: float(next(ticks)), until=1e9)
+    assert in_pieces(world, patient, lambda _: True) == {}
+    assert next(ticks) > 1280 / 64
+
+
 def test_requests_of_one_class_need_their_devices_together() -> None:
     both = made_claim("p-c", request("first", count=4), request("second", count=3))
     assert found([*THREE_LEFT_EACH, pod("p", "p-c"), both], "p") == 0
