@@ -77,15 +77,16 @@ class Callers:
 
     @asynccontextmanager
     async def calling(self, pods: Sequence[RawObject], *trusted: Authority) -> AsyncIterator[None]:
-        """Within, some replicas are asked again and again."""
+        """Within, some replicas are asked again and again. A request that is cut would leave its socket open."""
+        is_over = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask_again(pod, *trusted)) for pod in pods]
+            for pod in pods:
+                group.create_task(self._ask_again(pod, is_over, *trusted))
             yield
-            for task in tasks:
-                task.cancel()
+            is_over.set()
 
-    async def _ask_again(self, pod: RawObject, *trusted: Authority) -> None:
-        while True:
+    async def _ask_again(self, pod: RawObject, is_over: asyncio.Event, *trusted: Authority) -> None:
+        while not is_over.is_set():
             self.answers[await self.ask(pod, *trusted)] += 1
             await pause(_PAUSE_SECONDS)
 
