@@ -95,8 +95,8 @@ class Requeue(BackgroundTask):
         self._woken: dict[str, float] = {}
         self._waking: dict[str, _Waking] = {}
         self._names = NodeLists()
-        self._over_quota: Recent[str] = Recent(MOST_PODS)
-        """The node of the latest bind in which a ResourceQuota has refused a claim of a pod, by uid of the pod."""
+        self._over_quota: Recent[bool] = Recent(MOST_PODS)
+        """By uid, the pods of which a ResourceQuota has refused a claim at bind."""
         self._anew: set[str] = set()
         """The uids of the pods for which something has changed, that no snapshot tells, since the last look began."""
 
@@ -149,7 +149,7 @@ class Requeue(BackgroundTask):
     def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """Keep nothing for a pod whose claim a ResourceQuota refuses: others could use the devices."""
         if isinstance(error, ResourceQuotaRefusesError):
-            self._over_quota.keep(uid, node)
+            self._over_quota.keep(uid, value=True)
             self._release(uid)
 
     @property
