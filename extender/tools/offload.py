@@ -55,7 +55,17 @@ async def at_once(work: Callable[[], _T]) -> _T:
 
 async def in_thread(work: Callable[[], _T]) -> _T:
     """An `Offload` to a thread of anyio."""
-    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    return await _in_thread(work, None)
+
+
+async def _in_thread(work: Callable[[], _T], limiter: anyio.CapacityLimiter | None) -> _T:
+    """Run work in a thread. Its error is in no cycle of objects.
+
+    Otherwise the future of the work would hold the error, the error the frames that wait for the future, and these the
+    snapshot that was worked on, until Python looks for cycles, which may take an hour.
+    """
+    call = partial(_caught, work, (Exception,))
+    return _result(await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter))
 
 
 async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
@@ -63,16 +73,25 @@ async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
 
     So the caller gives back nothing that the thread still uses, such as room for what it decodes.
     """
-    task = asyncio.create_task(work)
+    return _result(await _end_of(work))
+
+
+async def _end_of(work: Coroutine[Any, Any, _T]) -> "_T | _Failed":
+    task = asyncio.create_task(_caught_later(work))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         while not task.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait((task,))
-        if not task.cancelled():
-            task.exception()  # the caller has left
         raise
+
+
+async def _caught_later(work: Coroutine[Any, Any, _T]) -> "_T | _Failed":
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 - raised again in the caller, without a cycle; see `_in_thread`
+        return _Failed(error)
 
 
 def waited_for(off_loop: Offload) -> Offload:
@@ -86,36 +105,43 @@ def waited_for(off_loop: Offload) -> Offload:
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """An error without its traceback."""
+    """What came of work that has failed."""
 
     error: Exception
-
-
-def frameless(off_loop: Offload, *kinds: type[Exception]) -> Offload:
-    """The same, but errors of these kinds come without their tracebacks, whose frames hold what was worked on.
-
-    The future of a work holds its error, and the error the frames that wait for the future: all of that would stay
-    until Python looks for cycles, which may take an hour.
-    """
-
-    async def run(work: Callable[[], _T]) -> _T:
-        found = await off_loop(partial(_caught, work, kinds))
-        if not isinstance(found, _Failed):
-            return found
-        try:
-            raise found.error
-        finally:
-            del found, work  # this frame is in the error's traceback from now on
-
-    return run
 
 
 def _caught(work: Callable[[], _T], kinds: tuple[type[Exception], ...]) -> _T | _Failed:
     try:
         return work()
     except kinds as error:
-        error.__cause__ = error.__context__ = None
-        return _Failed(error.with_traceback(None))
+        return _Failed(error)
+
+
+def _bare(work: Callable[[], _T], kinds: tuple[type[Exception], ...]) -> _T | _Failed:
+    """The same, but an error comes alone: without its traceback, whose frames hold what was worked on."""
+    found = _caught(work, kinds)
+    if isinstance(found, _Failed):
+        found.error.__cause__ = found.error.__context__ = None
+        found.error.__traceback__ = None
+    return found
+
+
+def _result(found: _T | _Failed) -> _T:
+    if not isinstance(found, _Failed):
+        return found
+    try:
+        raise found.error
+    finally:
+        del found  # this frame is in the error's traceback from now on
+
+
+def frameless(off_loop: Offload, *kinds: type[Exception]) -> Offload:
+    """The same, but errors of these kinds come without their tracebacks: whoever keeps them keeps nothing else."""
+
+    async def run(work: Callable[[], _T]) -> _T:
+        return _result(await off_loop(partial(_bare, work, kinds)))
+
+    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,13 +311,11 @@ class Searches:
 
     async def in_thread(self, work: Callable[[], _T]) -> _T:
         """An `Offload`."""
-        call = partial(self._run, work)
-        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
+        return await _in_thread(partial(self._run, work), self._threads)
 
     async def in_background(self, work: Callable[[], _T]) -> _T:
         """An `Offload` for background work."""
-        call = partial(self._run_in_background, work)
-        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._background_threads)
+        return await _in_thread(partial(self._run_in_background, work), self._background_threads)
 
     def _run(self, work: Callable[[], _T]) -> _T:
         piece = self._piece

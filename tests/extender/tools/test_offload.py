@@ -7,6 +7,7 @@ import asyncio
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +20,7 @@ from extender.tools.offload import (
     SHORT_SECONDS,
     SLICE_SECONDS,
     Of,
+    Offload,
     Queue,
     Searches,
     in_thread,
@@ -118,6 +120,34 @@ async def test_nobody_hears_of_an_error_of_work_whose_caller_has_left() -> None:
     gc.collect()
     await asyncio.sleep(0)
     assert told == []
+
+
+class Held:
+    """Something large that work uses."""
+
+
+@pytest.mark.parametrize(
+    "off_loop",
+    [in_thread, Searches().in_thread, Searches().in_background, waited_for(in_thread)],
+    ids=["a thread", "a search", "background work", "work that is waited for"],
+)
+async def test_what_failed_work_has_used_is_free_without_a_collection(off_loop: Offload) -> None:
+    def work(held: Held) -> None:
+        raise ValueError(type(held).__name__)
+
+    used, told = Held(), ""
+    seen = weakref.ref(used)
+    gc.disable()
+    try:
+        try:
+            await off_loop(partial(work, used))
+        except ValueError as error:
+            told = str(error)
+        del used
+        await off_loop(bool)  # the thread itself has let go of the work before then
+        assert (told, seen()) == ("Held", None)
+    finally:
+        gc.enable()
 
 
 async def start(script: Script, *names: str, looks: int) -> list["asyncio.Task[str]"]:
