@@ -310,13 +310,13 @@ class Overview:
         Args:
             tell: writes an Event on a pod.
             asked: whether a scheduler asks this process.
-            in_background: where problems are looked for.
+            in_background: where they look at much, one after the other: nobody waits for that.
         """
         return [
-            HistoryKeeper(self.state, self.history, self.off_loop),
+            HistoryKeeper(self.state, self.history, in_background),
             StatesKeeper(self.state, self.devices, time.monotonic, self.off_loop),
-            SizesKeeper(self.state, self.sizes, self.off_loop),
-            UsageKeeper(self.state, self.usage, self.off_loop),
+            SizesKeeper(self.state, self.sizes, in_background),
+            UsageKeeper(self.state, self.usage, in_background),
             ProblemsKeeper(self.state, self.problems, self.give_way, in_background, time.monotonic, tell, asked),
         ]
 

@@ -155,6 +155,7 @@ class SecondOpinions(BackgroundTask):
     def _queue_allocated(self, keys: Iterable[ObjectKey] | None, snapshot: Snapshot) -> None:
         """Let the claims wait whose allocations have appeared; ``keys``: those that have changed, None: not known."""
         for key in sorted(snapshot.claims) if keys is None else keys:
+            self._clock()  # other work has its turns
             claim = snapshot.claims.get(key)
             if claim is not None and claim.claim.allocation is not None:
                 uid = claim.claim.uid

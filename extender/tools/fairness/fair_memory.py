@@ -1,5 +1,6 @@
 """A bounded memory that all namespaces share: no namespace loses an entry because of the entries of another."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -27,8 +28,8 @@ class FairMemory(Generic[T]):
         self._limit = limit
         self._weigh = weigh
         self._entries: dict[str, tuple[str, T]] = {}
-        self._namespaces: dict[str, dict[str, None]] = {}
-        """The uids of each namespace, the oldest first."""
+        self._namespaces: dict[str, OrderedDict[str, None]] = {}
+        """The uids of each namespace, the oldest first. A plain dict would look for it behind all that were removed."""
         self._weights: dict[str, int] = {}
         """By namespace."""
         self._weight = 0
@@ -73,7 +74,7 @@ class FairMemory(Generic[T]):
         """Keep an entry as the youngest one, instead of the one before; returns it."""
         self.pop(uid)
         self._entries[uid] = (namespace, value)
-        self._namespaces.setdefault(namespace, {})[uid] = None
+        self._namespaces.setdefault(namespace, OrderedDict())[uid] = None
         self._add_weight(namespace, self._weigh(value))
         while self._weight > self._limit and len(self._entries) > 1:
             self.forget_oldest(max(self._weights, key=self._weights.__getitem__))
