@@ -27,7 +27,7 @@ EXAMPLES: Final = 3
 MAX_VALUES: Final = 5
 """Values of one attribute that are named."""
 
-_AT_ONCE: Final = 64
+AT_ONCE: Final = 64
 """Devices that are judged between two pauses."""
 
 
@@ -57,6 +57,7 @@ class Survey:
         ways: the same, in one sequence.
         views: node name to what it sees.
         features: those that are on.
+        pause: lets others go on.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Survey:
         self._distinct = tuple(asked.values())
         self._same = tuple(list(asked).index(way.question) for way in self.ways)
         self._snapshot = snapshot
-        self._pause = pause
+        self.pause = pause
         self._known: dict[Hashable, PoolView] = {}
         self._signatures: dict[Hashable, int] = {}
         self._values: dict[tuple[str, str], str] = {}
@@ -151,8 +152,8 @@ class Survey:
     def _judged(self, way: Wanted, pool: NodePool, node: NodeObject) -> Iterator[Seen | None]:
         """The first obstacle of each device, with pauses: a pool may have tens of thousands."""
         for number, candidate in enumerate(pool.candidates):
-            if number % _AT_ONCE == 0:
-                self._pause()
+            if number % AT_ONCE == 0:
+                self.pause()
             yield next(self.inspector.obstacles(way, candidate, pool, node.node), None)
 
     # --- reports --------------------------------------------------------------------------------------------

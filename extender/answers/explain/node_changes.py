@@ -27,9 +27,10 @@ from allocator import (
 from allocator.checks import Wanted, competitors
 from allocator.obstacles import Held, Remedy, RemedyKind, Seen
 from allocator.pools import NodePool, Pool
+from allocator.reason import NO_MATCH
 from allocator.search import constraint_covers
 from allocator.tools import meant_by, nearest_attribute
-from extender.answers.explain.device_survey import Survey
+from extender.answers.explain.device_survey import AT_ONCE, Survey
 from extender.answers.explain.holders import MAX_NAMED, Holders, in_words, users
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.extended_resources import ExtendedRequest, RequestingContainer
@@ -367,11 +368,11 @@ class _Offer:
 
     Attributes:
         free: the number of suitable devices.
-        bundles: the changes that make other devices suitable.
+        bundles: the changes that make other devices suitable, each once.
     """
 
     free: int = 0
-    bundles: list[Bundle] = field(default_factory=list)
+    bundles: dict[Bundle, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,15 +410,21 @@ class Bundles:
         )
 
     def _offer(self, way: Wanted, node: NodeObject) -> _Offer:
-        offer = _Offer()
+        offer, known = _Offer(), set[tuple[Seen, ...]]()
         for view in self.survey.views[node.name]:
-            for candidate in view.pool.candidates:
+            for number, candidate in enumerate(view.pool.candidates):
+                if number % AT_ONCE == 0:
+                    self.survey.pause()
                 seen = tuple(self.survey.inspector.obstacles(way, candidate, view.pool, node.node))
                 if not seen:
                     offer.free += 1
+                if not seen or seen in known:
                     continue
                 options = [tuple(self._options(way, each, candidate.device, view.pool, node)) for each in seen]
-                offer.bundles += (frozenset().union(*each) for each in islice(product(*options), _OF_A_DEVICE))
+                of_device = (frozenset[ProposedChange]().union(*each) for each in product(*options))
+                offer.bundles.update(dict.fromkeys(islice(of_device, _OF_A_DEVICE)))
+                if all(map(_tells_its_changes, seen)):
+                    known.add(seen)
         return offer
 
     def _options(
@@ -511,6 +518,15 @@ class Bundles:
                 continue
             if set(users(each, self.snapshot)) <= {self.pod.key}:
                 yield renew(each, self.snapshot)
+
+
+def _tells_its_changes(seen: Seen) -> bool:
+    """Whether equal obstacles need the same changes on all devices. A pool may have tens of thousands of these.
+
+    Others depend on the claims that hold the device, on what is left of it, or on values that are not told.
+    """
+    of = seen.obstacle
+    return of.held is Held.NOT and not of.subject and (of.cause is not NO_MATCH or bool(seen.values))
 
 
 def _rewrites(bundle: Bundle, guards: Bundle) -> bool:

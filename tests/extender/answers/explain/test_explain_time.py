@@ -103,5 +103,12 @@ def test_the_work_of_an_explanation_grows_no_faster_than_the_number_of_devices()
     assert calls_for(128) < 2.5 * calls_for(64)
 
 
+def test_within_a_large_pool_an_explanation_lets_others_go_on() -> None:
+    snapshot, pauses = snapshot_of(*many_devices(1280)), count()
+    explainer = Explainer(snapshot, Decider(solver(), None), lambda: next(pauses))
+    explainer.explain(snapshot.pods[ObjectKey("ns", "p")])
+    assert next(pauses) > 2 * 1280 / 64  # the devices are judged, and then looked at for proposals
+
+
 def test_with_time_there_is_an_answer() -> None:
     assert explained(*WORLD, until=1.0).verdict is Conclusion.FITS
