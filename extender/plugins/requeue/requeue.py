@@ -10,7 +10,6 @@ from typing import Final
 import structlog
 from prometheus_client import Counter as CounterMetric
 
-from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
@@ -30,6 +29,7 @@ from extender.framework.rejected_pods import (
 from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.plugins.requeue.judged_pods import judge_pods
+from extender.plugins.requeue.over_quota import OverQuota
 from extender.tools.fairness.fair_memory import ReportingMemory
 from extender.tools.fairness.turns import Turns
 from extender.tools.faults import Faults
@@ -95,8 +95,7 @@ class Requeue(BackgroundTask):
         self._woken: dict[str, float] = {}
         self._waking: dict[str, _Waking] = {}
         self._names = NodeLists()
-        self._over_quota: Recent[bool] = Recent(MOST_PODS)
-        """By uid, the pods of which a ResourceQuota has refused a claim at bind."""
+        self._over_quota = OverQuota(self._decider.solver.clock)
         self._anew: set[str] = set()
         """The uids of the pods for which something has changed, that no snapshot tells, since the last look began."""
 
@@ -149,7 +148,8 @@ class Requeue(BackgroundTask):
     def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """Keep nothing for a pod whose claim a ResourceQuota refuses: others could use the devices."""
         if isinstance(error, ResourceQuotaRefusesError):
-            self._over_quota.keep(uid, value=True)
+            if pod := self._state.snapshot.pod(uid):
+                self._over_quota.note(pod)
             self._release(uid)
 
     @property
@@ -253,7 +253,7 @@ class Requeue(BackgroundTask):
     def _keep(self, pod: Pod, kept: Keeping) -> None:
         """Keep for a pod what it is woken for, also from filter. Nothing is written: the pod is asked about soon."""
         self._woken[pod.uid] = self._decider.solver.clock() + ANSWER_SECONDS
-        if kept.devices and pod.uid not in self._over_quota:
+        if kept.devices and self._over_quota.take_turn(pod):
             self._state.keep_for(pod.uid, kept)
 
     def _candidates(self, news: QueueingHint, snapshot: Snapshot) -> Sequence[Candidate]:
@@ -291,6 +291,8 @@ class Requeue(BackgroundTask):
         for each in self._rejected.values():
             if not self._state.still_waits(each.pod):
                 self._rejected.pop(each.pod.uid)
+        if self._over_quota and self._seen is not snapshot:
+            self._over_quota.follow(self._state.since(self._seen.version), self._seen, snapshot)
         now = self._decider.solver.clock()
         for uid, until in list(self._woken.items()):
             pod = snapshot.pod(uid)

@@ -9,14 +9,16 @@ import pytest
 
 from extender.cluster.objects.pods import Pod
 from extender.framework.bind_errors import ResourceQuotaRefusesError
+from extender.framework.passed_over_nodes import FIRST_PAUSE
 from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
 from extender.plugins.requeue.requeue import ANSWER_SECONDS
 from tests.extender.plugins.preemption.scenes import runs
 from tests.extender.plugins.requeue.scheduler_queue import LONGEST_BACKOFF, SchedulerQueue
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, pod
 from tests.kit.objects.quotas import limited, quota
-from tests.kit.virtualtime import in_virtual_time
+from tests.kit.virtualtime import elapse, in_virtual_time
 
 HISTORIES: Final = int(os.environ.get("WOKEN_HISTORIES", "25"))
 
@@ -138,19 +140,45 @@ async def test_what_its_pod_cannot_use_goes_to_others_as_soon_as_it_was_asked_ab
     assert queue.now - asked < 2.5, "in its next turn, after its own backoff"
 
 
-@in_virtual_time
-async def test_nothing_is_kept_for_a_pod_whose_claim_a_resource_quota_refuses() -> None:
-    """Such pods are woken again and again, each in its turn: together they would keep the device from all others."""
+async def refused_by_a_quota(*more: Object) -> SchedulerQueue:
+    """A ResourceQuota has refused the claim of pod ``vip`` at bind. Pod ``same`` has the device."""
     same = runs("same", "a/gpu-0", on="a", priority=1000)
-    queue = SchedulerQueue(Cluster.of(*world(*same)))
+    queue = SchedulerQueue(Cluster.of(*world(*same, *more)))
     queue.add(*waits("vip", 1000))
     await queue.schedule()
     queue.service.background.note_bind_failed("uid-vip", "a", ResourceQuotaRefusesError("claim ns/vip-c is not made"))
+    return queue
+
+
+@in_virtual_time
+async def test_nothing_is_kept_for_a_pod_whose_claim_a_resource_quota_refuses() -> None:
+    """Such pods are woken again and again, each in its turn: together they would keep the device from all others."""
+    queue = await refused_by_a_quota()
     await queue.end("same")
     await queue.service.background.tick()
     queue.add(*waits("young"))
     await queue.schedule()
     assert queue.bound() == {"young"}
+
+
+@in_virtual_time
+@pytest.mark.parametrize("how", ["time has passed", "a claim of the namespace is gone"])
+async def test_it_is_kept_again_once_the_quota_may_have_room(how: str) -> None:
+    queue = await refused_by_a_quota(claim("done"))
+    if how == "time has passed":
+        await elapse(FIRST_PAUSE)
+        queue.move()
+        await queue.schedule()  # in vain: the device is in use
+    else:
+        await queue.cluster.api.delete(CLAIMS, ObjectKey("ns", "done"))
+    await queue.service.background.tick()
+    await queue.end("same")
+    await queue.service.background.tick()
+    queue.add(*waits("young"))
+    await queue.schedule()
+    assert queue.bound() == set()
+    await queue.run(LONGEST_BACKOFF)
+    assert queue.bound() == {"vip"}
 
 
 @in_virtual_time
