@@ -5,9 +5,10 @@ The devices are judged as a defragmentation judges them, without looking for mov
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from extender.answers.defragmentation.defragment import surveyed
 from extender.answers.explain.explanation import RequestReport
@@ -20,11 +21,15 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.task import BackgroundTask
 from extender.planning.kube_scheduler import no_attempt
-from extender.planning.queue import shapes_of, waiting_pods
+from extender.planning.queue import PendingShape, shapes_of, waiting_pods
+from extender.tools.fairness.turns import one_of_each
 from extender.tools.offload import Offload
 
 MOST_SHAPES: Final = 16
-"""Shapes of waiting pods that are looked at, in the order of the queue."""
+"""Shapes of waiting pods that are looked at, one of each namespace after the other."""
+
+MOST_PODS: Final = 1024
+"""Waiting pods that are looked at, one of each namespace after the other: they take about a tenth of a second."""
 
 LOOK_SECONDS: Final = 0.5
 """The time for one look, which a verb interrupts. Other background work has every second turn meanwhile."""
@@ -39,9 +44,20 @@ _SHARE: Final = 20
 """The pause after a look, in times of the look's length: a twentieth of a core."""
 
 
+class InPieces(NamedTuple):
+    """The devices of each driver that are free, but in pieces; and the namespaces whose pods were looked at."""
+
+    devices: Mapping[str, int]
+    namespaces: frozenset[str]
+
+
 def in_pieces(
-    snapshot: Snapshot, solver: Solver, lacks_devices: Callable[[Pod], bool], schedulers: Collection[str] = ()
-) -> Mapping[str, int]:
+    snapshot: Snapshot,
+    solver: Solver,
+    lacks_devices: Callable[[Pod], bool],
+    schedulers: Collection[str] = (),
+    later: Collection[str] = (),
+) -> InPieces:
     """The devices of each driver that are free, but in pieces.
 
     These are the devices that the pods of one shape could be given if they were on one node. Of several shapes, the one
@@ -49,20 +65,49 @@ def in_pieces(
 
     Args:
         snapshot: the cluster.
-        solver: evaluates selectors. When its time is up, the shapes that are left do not count.
+        solver: evaluates selectors. Its time is shared: a shape that has not enough of it does not count.
         lacks_devices: whether filter has rejected a pod for want of devices.
         schedulers: names of the schedulers that call the extender; empty: not known.
+        later: namespaces that have their turn after the others.
     """
-    found: Counter[str] = Counter()
+    found, looked_at = Counter[str](), set[str]()
     try:
-        planned, queue = waiting_pods(snapshot, solver, schedulers, lacks_devices)
-        for shape in islice(shapes_of(queue), MOST_SHAPES):
-            ways = surveyed(shape.pod, planned, solver)
+        chosen = _chosen(snapshot, solver, lacks_devices)
+        planned, queue = waiting_pods(snapshot, solver, schedulers, lambda pod: pod.uid in chosen)
+    except TimeoutError:
+        return InPieces({}, frozenset())
+    shapes = shapes_of(queue)
+    queues = _by_namespace(shapes, later)
+    for number, index in enumerate(islice(one_of_each(queues), MOST_SHAPES)):
+        shape, turns = shapes[index], min(len(queues), MOST_SHAPES) - number
+        looked_at.update(pod.namespace for pod in shape.pods)
+        with suppress(TimeoutError):
+            ways = surveyed(shape.pod, planned, solver.share(max(1, turns)))
             if not isinstance(ways, str):
                 found |= _suitable(ways, len(shape.pods))
-    except TimeoutError:
-        pass
-    return found
+    return InPieces(found, frozenset(looked_at))
+
+
+def _chosen(snapshot: Snapshot, solver: Solver, lacks_devices: Callable[[Pod], bool]) -> Collection[str]:
+    """The uids of the waiting pods that are looked at."""
+    waiting: list[Pod] = []
+    for pod in snapshot.pods.values():
+        solver.look()
+        if pod.is_pending and pod.needs_devices and lacks_devices(pod):
+            waiting.append(pod)
+    queues: dict[str, list[str]] = {}
+    for pod in sorted(waiting, key=lambda each: each.order):
+        queues.setdefault(pod.namespace, []).append(pod.uid)
+    return frozenset(islice(one_of_each(queues), MOST_PODS))
+
+
+def _by_namespace(shapes: Sequence[PendingShape], later: Collection[str]) -> Mapping[str, Sequence[int]]:
+    """The indexes of the shapes that pods of each namespace have, in the order of the turns."""
+    found: dict[str, list[int]] = {}
+    for index, shape in enumerate(shapes):
+        for namespace in {pod.namespace: None for pod in shape.pods}:
+            found.setdefault(namespace, []).append(index)
+    return {name: found[name] for name in sorted(found, key=lambda each: each in later)}
 
 
 def _suitable(requests: Sequence[Sequence[RequestReport]], pods: int) -> Counter[str]:
@@ -114,6 +159,8 @@ class PiecesKeeper(BackgroundTask):
         self._clock = clock
         self._off_loop = off_loop
         self._next = clock()
+        self._looked_at: frozenset[str] = frozenset()
+        """The namespaces whose pods the latest look was at: the others come first in the next one."""
 
     async def tick(self) -> None:
         """Look again, if it is time."""
@@ -129,7 +176,9 @@ class PiecesKeeper(BackgroundTask):
         if self._asked.seconds_since > ASKED_SECONDS and any(map(self._is_tried, snapshot.pods.values())):
             return None
         solver = self._solver.within(self._solver.clock() + LOOK_SECONDS)
-        return in_pieces(snapshot, solver, self._lacks_devices, self._asked.named)
+        found = in_pieces(snapshot, solver, self._lacks_devices, self._asked.named, self._looked_at)
+        self._looked_at = found.namespaces
+        return found.devices
 
     def _is_tried(self, pod: Pod) -> bool:
         return pod.is_pending and pod.needs_devices and not pod.gates and not no_attempt(pod, self._asked.named)

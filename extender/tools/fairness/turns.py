@@ -2,12 +2,13 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeVar
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 CREDIT_SECONDS: Final = 0.1
 """A namespace that has used less time lately is in credit: the order of its work counts among all namespaces."""
@@ -20,6 +21,22 @@ _NOTHING_SECONDS: Final = 0.001
 
 _MOST_HALVES: Final = 6.0
 """After so many times `HALF_SECONDS`, what was used is counted from a new time on: numbers stay small."""
+
+
+def one_of_each(queues: Mapping[str, Iterable[H]]) -> Iterator[H]:
+    """Items of namespaces, one of each namespace after the other, each item once.
+
+    Args:
+        queues: the items of each namespace in their order; an item may be in several queues.
+    """
+    seen, left = set[H](), deque(map(iter, queues.values()))
+    while left:
+        queue = left.popleft()
+        item = next((each for each in queue if each not in seen), None)
+        if item is not None:
+            seen.add(item)
+            left.append(queue)
+            yield item
 
 
 class Turns:

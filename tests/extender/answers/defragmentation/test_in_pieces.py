@@ -1,12 +1,12 @@
 """Devices in pieces: what could be given if it were on one node."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 
 import pytest
 
-from extender.answers.defragmentation.in_pieces import ASKED_SECONDS, PiecesKeeper, in_pieces
+from extender.answers.defragmentation.in_pieces import ASKED_SECONDS, MOST_SHAPES, InPieces, PiecesKeeper, in_pieces
 from extender.assembly import Extender
 from extender.framework.asked import Asked
 from extender.tools.offload import at_once
@@ -34,7 +34,7 @@ THREE_LEFT_EACH = [*NODES, *runs("r", "a/gpu-0", on="a"), *runs("s", "b/gpu-0", 
 
 
 def found(objects: Collection[Object], *lacking: str) -> int:
-    pieces = in_pieces(snapshot_of(*objects), solver(), lambda each: each.name in lacking)
+    pieces = in_pieces(snapshot_of(*objects), solver(), lambda each: each.name in lacking).devices
     assert set(pieces) <= {DRIVER}
     return pieces.get(DRIVER, 0)
 
@@ -63,14 +63,80 @@ def test_a_look_ends_with_its_time_however_many_pods_wait() -> None:
     asked, ticks = count(), count()
     world = snapshot_of(*NODES, *(each for number in range(100) for each in waits(f"p-{number}", 6)))
     hurried = replace(solver(), clock=lambda: float(next(ticks)), until=10.0)
-    assert in_pieces(world, hurried, lambda _: next(asked) >= 0) == {}
+    assert in_pieces(world, hurried, lambda _: next(asked) >= 0).devices == {}
     assert next(asked) < 20
+
+
+def of_namespace(namespace: str, objects: Iterable[Object]) -> list[Object]:
+    """The objects, in another namespace."""
+    return [
+        {
+            **each,
+            "metadata": each["metadata"] | {"namespace": namespace, "uid": f"{namespace}-{each['metadata']['uid']}"},
+        }
+        for each in objects
+    ]
+
+
+def placed(waiting: list[Object], label: str, value: str) -> list[Object]:
+    """A pod for the nodes with a label."""
+    of_pod, *claims = waiting
+    return [{**of_pod, "spec": of_pod["spec"] | {"nodeSelector": {label: value}}}, *claims]
+
+
+def small(name: str) -> list[Object]:
+    """A node with three devices."""
+    return [node(name, labels={"size": "small"}), local_slice(name, devices=3)]
+
+
+def crowd(shapes: Iterable[int], namespace: str = "crowd") -> list[Object]:
+    """Important pods of another namespace; each is of its own shape, and asks for more devices than there are."""
+    asked = (waits(f"p-{number}", 100 + number, priority=1000) for number in shapes)
+    return of_namespace(namespace, (each for of_pod in asked for each in of_pod))
+
+
+def test_many_shapes_of_one_namespace_keep_those_of_no_other_from_counting() -> None:
+    world = snapshot_of(*THREE_LEFT_EACH, *crowd(range(2 * MOST_SHAPES)), *waits("p", 4))
+    pieces = in_pieces(world, solver(), lambda _: True)
+    assert pieces == InPieces({DRIVER: 4}, frozenset({"ns", "crowd"}))
+
+
+def test_a_shape_that_a_namespace_shares_with_a_crowd_counts_in_its_own_turn() -> None:
+    same = of_namespace("crowd", waits("same", 4, created="2025-01-01T00:00:00Z"))
+    world = snapshot_of(*THREE_LEFT_EACH, *crowd(range(2 * MOST_SHAPES)), *same, *waits("p", 4))
+    assert in_pieces(world, solver(), lambda _: True).devices == {DRIVER: 4}
+
+
+def test_many_pods_of_one_namespace_leave_the_others_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.answers.defragmentation.in_pieces.MOST_PODS", 4)
+    world = snapshot_of(*THREE_LEFT_EACH, *crowd(range(8)), *waits("p", 4))
+    assert in_pieces(world, solver(), lambda _: True).devices == {DRIVER: 4}
+
+
+def test_a_shape_that_takes_long_leaves_the_others_their_time() -> None:
+    """Each look at the clock takes a second, and there are at least 78 of them in the large pool."""
+    large = [node("c", labels={"size": "large"}), local_slice("c", devices=5000)]
+    wide = of_namespace("crowd", placed(waits("wide", 2000, priority=1000), "size", "large"))
+    world = snapshot_of(GPU, *large, *small("a"), *small("b"), *wide, *placed(waits("p", 4), "size", "small"))
+    ticks = count()
+    hurried = replace(solver(), clock=lambda: float(next(ticks)), until=80.0)
+    pieces = in_pieces(world, hurried, lambda _: True)
+    assert pieces == InPieces({DRIVER: 4}, frozenset({"ns", "crowd"}))
+
+
+def test_namespaces_that_had_no_turn_come_first_in_the_next_look() -> None:
+    crowds = [each for number in range(MOST_SHAPES) for each in crowd([number], f"crowd-{number}")]
+    world = snapshot_of(*THREE_LEFT_EACH, *crowds, *waits("p", 4))
+    first = in_pieces(world, solver(), lambda _: True)
+    assert (first.devices, len(first.namespaces)) == ({}, MOST_SHAPES)
+    second = in_pieces(world, solver(), lambda _: True, later=first.namespaces)
+    assert (second.devices, len(second.namespaces)) == ({DRIVER: 4}, MOST_SHAPES)
 
 
 def test_within_a_large_pool_a_look_lets_others_go_on() -> None:
     ticks, world = count(), snapshot_of(GPU, node("a"), local_slice("a", devices=1280), *waits("p", 2000))
     patient = replace(solver(), clock=lambda: float(next(ticks)), until=1e9)
-    assert in_pieces(world, patient, lambda _: True) == {}
+    assert in_pieces(world, patient, lambda _: True).devices == {}
     assert next(ticks) > 1280 / 64
 
 

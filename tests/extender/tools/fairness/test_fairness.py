@@ -21,7 +21,7 @@ from extender.config.settings import Settings
 from extender.tools.fairness.backlog import Backlog
 from extender.tools.fairness.fair_memory import FairMemory, ReportingMemory
 from extender.tools.fairness.places import MOST_WAITING, WAITING_SECONDS, CrowdedError, Places
-from extender.tools.fairness.turns import CREDIT_SECONDS, HALF_SECONDS, Turns
+from extender.tools.fairness.turns import CREDIT_SECONDS, HALF_SECONDS, Turns, one_of_each
 from extender.tools.intake import CycleTurns
 from extender.tools.verb_priority import VerbPriority
 from tests.kit import virtualtime
@@ -535,3 +535,9 @@ async def test_a_caller_that_leaves_while_it_waits_takes_no_turn() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     assert order == ["a", "c"]
     await turns.turn("d")
+
+
+def test_items_of_namespaces_come_in_turn_and_each_once() -> None:
+    queues = {"a": ["1", "2", "3"], "b": ["2", "4"], "c": []}
+    assert list(one_of_each(queues)) == ["1", "2", "3", "4"]
+    assert list(one_of_each({})) == []
