@@ -1,10 +1,10 @@
 """Every metric that service and node part export, with its labels: a cluster is served, and each label used once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.answers.metrics import IntakeMetrics, LogMetrics
@@ -51,7 +51,7 @@ class Exported:
 def exported() -> Mapping[str, Exported]:
     """The metrics by name."""
     found: dict[str, Exported] = {}
-    for family in text_string_to_metric_families(run(_scraped())):
+    for family in families():
         if family.name.endswith("_created"):
             continue
         samples = family.samples
@@ -60,6 +60,17 @@ def exported() -> Mapping[str, Exported]:
         one = Exported(name, frozenset(sample.name for sample in samples), labels)
         found[name] = one if name not in found else found[name].joined(one)
     return found
+
+
+def families() -> Iterator[Metric]:
+    """The metrics with their samples; a metric may come twice, with other labels."""
+    for text in scrapes():
+        yield from text_string_to_metric_families(text)
+
+
+def scrapes() -> Sequence[str]:
+    """What two scrapes have in Prometheus' text format: of what has happened somewhere, and of a service."""
+    return generate_latest(_with_labels()).decode(), run(_scraped())
 
 
 async def _scraped() -> str:
@@ -82,7 +93,7 @@ async def _scraped() -> str:
         registry.register(IntakeMetrics(Budget()))
         CallerMetrics(registry)
         ProcessCollector(registry=registry)
-        return generate_latest(_with_labels()).decode() + generate_latest(registry).decode()
+        return generate_latest(registry).decode()
 
 
 def _with_labels() -> CollectorRegistry:
