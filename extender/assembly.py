@@ -64,6 +64,7 @@ from extender.plugins import (
     orphans,
     pinned_claims,
     pool_requests,
+    unknown_writes,
 )
 from extender.plugins.gangs import problems as gang_problems
 from extender.plugins.gangs import task as gangs
@@ -248,6 +249,7 @@ def _tasks(
         rescan.tasks,
         binding_conditions.tasks,
         orphans.tasks,
+        unknown_writes.tasks,
         partial(unserved.tasks, find_cause=explanations.cause, told=told),
         lost_claims.tasks,
         quota_status.tasks,

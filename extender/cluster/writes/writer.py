@@ -402,6 +402,32 @@ class Writer:
         """
         await self._update_once(claim.key, deallocated(loads(claim.raw)))
 
+    async def overtake(self, claim: ClaimObject, until: int) -> bool:
+        """Write to a claim, so that a write of its allocation that is perhaps still on its way is refused.
+
+        What that bind has written before is taken back: our finalizer.
+
+        Args:
+            claim: as it is known.
+            until: a revision from which on the claim shows the outcome.
+
+        Returns:
+            Whether this was written; False: the claim shows the outcome, and the watch will, too.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: the outcome is still unknown.
+        """
+        async with self._queue(claim.claim.uid).lock:
+            now = await self._read(claim.key)
+            is_known = now.claim.uid != claim.claim.uid or revision_of(now.raw) >= until
+            if is_known or now.claim.allocation is not None:
+                return False
+            try:
+                await self._claims.update(unprotected(now.raw))
+            except ApiError as error:
+                raise refused(f"claim {claim.key}", error) from error
+            return True
+
     async def reserve_as_known(self, reservation: Reservation) -> None:
         """Reserve an allocated claim for a pod; one try, refused if the claim has changed since it was checked.
 
