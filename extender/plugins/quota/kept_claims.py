@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from allocator import AllocationResult, AllocatorError, ClaimSpec, DeviceId, DeviceResult, Reason, Usage
 from extender.cluster.consumers import after_departures, claim_keys, claim_name, left_behind
-from extender.cluster.indexes import NO_SPEC, AssumedAllocation
+from extender.cluster.indexes import NO_SPEC, AssumedAllocation, Stage
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit
 from extender.cluster.objects.pods import Pod
@@ -82,15 +82,17 @@ class _Expected(Remembered[Sequence[AllocationResult]]):
 Rank: TypeAlias = tuple[int, tuple[Any, ...]]
 
 
-def rank(pod: Pod) -> Rank:
+def rank(pod: Pod, snapshot: Snapshot) -> Rank:
     """The place of a nominated pod among those whose kept devices exceed a quota together: the first ones may be bound.
 
-    Members of a gang have one place. Gangs come first, then other pods with devices by name, then pods that only their
-    scheduler has nominated.
+    Members of a gang have one place. Gangs come first, of these the ones of which a pod has a node: without the others
+    they run in part. Then come other pods with devices by name, then pods that only their scheduler has nominated.
     """
-    if pod.gang_key is not None and pod.kept.node:
-        return 0, pod.gang_key
-    return (1 if pod.kept.devices else 2), pod.order
+    key = pod.gang_key
+    if key is not None and pod.kept.node:
+        is_begun = any(part.stage is Stage.BOUND for part in snapshot.gangs.numbers.get(key, ()))
+        return (0 if is_begun else 1), key
+    return (2 if pod.kept.devices else 3), pod.order
 
 
 def kept_claims(namespace: str, snapshot: Snapshot, solver: Solver) -> Sequence[KeptClaim]:
@@ -155,7 +157,7 @@ def _found_in(namespace: str, pods: Sequence[Pod], snapshot: Snapshot, solver: S
     for pod in pods:
         for each in () if pod.deleting or pod.is_finished else _of_pod(pod, snapshot, solver):
             known = found.get(each.uid)
-            if known is None or rank(pod) < rank(known.pod):
+            if known is None or rank(pod, snapshot) < rank(known.pod, snapshot):
                 found[each.uid] = each
     held = _held_in(namespace, snapshot) if found else frozenset[DeviceId]()
     return tuple(each.without(held) for each in found.values())

@@ -116,7 +116,7 @@ class QuotaPlugin(Plugin):
         if not any(self.counts_holders(pod, snapshot) for pod in pods):
             return None
         if all((known := snapshot.pod(pod.uid)) is not None and known.kept.node for pod in pods):
-            last = max(map(rank, pods))
+            last = max(rank(pod, snapshot) for pod in pods)
         else:
             last = None
             for pod in pods:

@@ -163,11 +163,13 @@ class PodQuota:
             return {}
         named = (self.snapshot.claims.get(key) for key in claim_keys(self.pod))
         own = {claim.claim.uid for claim in named if claim is not None}
-        place = rank(self.pod) if self.pod.nominated_node else None
+        place = rank(self.pod, self.snapshot) if self.pod.nominated_node else None
         others = [
             each.uid
             for each in found.claims
-            if each.pod.uid != self.pod.uid and each.claim_uid not in own and (place is None or rank(each.pod) <= place)
+            if each.pod.uid != self.pod.uid
+            and each.claim_uid not in own
+            and (place is None or rank(each.pod, self.snapshot) <= place)
         ]
         if len(others) == len(found.claims):
             return found.amounts
@@ -245,7 +247,7 @@ def _kept_until(
     found = kept_of(quota, limit, snapshot, solver)
     if last is None:
         return found.amounts
-    return total(found.parts[each.uid][1] for each in found.claims if rank(each.pod) <= last)
+    return total(found.parts[each.uid][1] for each in found.claims if rank(each.pod, snapshot) <= last)
 
 
 def is_counted(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:

@@ -71,6 +71,20 @@ async def test_of_two_gangs_for_which_too_much_is_kept_together_the_first_one_ke
     assert scene.reason("x0") == ""
 
 
+async def test_a_gang_of_which_a_pod_is_bound_goes_before_one_that_can_wait() -> None:
+    """Otherwise its other pods would lose what is kept for them, and it would run in part."""
+    scene = Scene(*nodes("abcd"), quota(limited(devices=3)), *members("x", 2), *members("y", 2))
+    for name, on in zip(("y0", "y1"), "cd", strict=True):
+        await scene.nominator.keep(scene.known(name), Keeping(on, (DeviceId(DRIVER, on, "gpu-0"),)), in_gang=True)
+    await scene.schedule(["y0"])
+    assert scene.bound() == {"y0": "c"}
+    for name, on in zip(("x0", "x1"), "ab", strict=True):
+        await scene.nominator.keep(scene.known(name), Keeping(on, (DeviceId(DRIVER, on, "gpu-0"),)), in_gang=True)
+    assert scene.reason("y1") == ""
+    await asked_and_planned(scene, "x")
+    assert [bool(scene.known(name).kept.node) for name in ("x0", "x1", "y1")] == [False, False, True]
+
+
 async def allocated_by_another(scene: Scene, name: str) -> None:
     """Another replica writes the allocation of a pod, and its bind goes on."""
     found = claim(f"{name}-c", allocated=["b/gpu-3"], at="b", users=[name])["status"]
