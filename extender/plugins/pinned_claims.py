@@ -88,8 +88,11 @@ class PinnedClaims:
         )
 
     async def give_back(self, pod: Pod) -> None:
-        """Give back what was allocated for a pod that does not need it any more, and what no other pod uses."""
-        for each in list(_idle(pod, self.claims.writer.state.snapshot)):
+        """Give back what was allocated for a pod that does not need it any more, and what no other pod uses.
+
+        If a controller has allocated something, too, it hears of that once the claim has no devices.
+        """
+        for each in list(_unused(pod, self.claims.writer.state.snapshot)):
             with suppress(WriteRefusedError):  # others have changed it, and see to it
                 await self.claims.writer.deallocate_as_known(each)
 
@@ -109,18 +112,24 @@ class PinnedClaims:
 
 
 def _idle(pod: Pod, snapshot: Snapshot) -> Iterable[ClaimObject]:
-    """The allocated claims of a pod that no pod uses, and that no bind is writing.
+    """The allocated claims of a pod that no pod uses, but those that a controller has allocated for the pod's node.
 
-    What a controller has allocated for the pod's node stays, with the devices that we have added: otherwise it would be
-    allocated and given back again and again, as long as another controller refuses.
+    These stay, with the devices that we have added: otherwise they would be allocated and given back again and again,
+    as long as another controller refuses.
     """
     node = snapshot.nodes.get(pod.node_name)
+    for found in _unused(pod, snapshot):
+        if not (is_marked(found.claim) and node is not None and reaches(found, node)):
+            yield found
+
+
+def _unused(pod: Pod, snapshot: Snapshot) -> Iterable[ClaimObject]:
+    """The allocated claims of a pod that no pod uses, and that no bind is writing."""
     for key in claim_keys(pod):
         found = snapshot.claims.get(key)
         if found is None or found.claim.allocation is None or found.claim.deleting or found.claim.reserved_for:
             continue
-        is_kept = is_marked(found.claim) and node is not None and reaches(found, node)
-        if not is_kept and found.claim.uid not in snapshot.assumed and not is_immediate(found.claim):
+        if found.claim.uid not in snapshot.assumed and not is_immediate(found.claim):
             yield found
 
 

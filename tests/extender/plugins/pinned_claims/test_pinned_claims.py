@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from extender.cluster.objects.claims import MARK
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.pinned_claims import PinnedClaims
@@ -77,6 +78,12 @@ class TestOtherWriters:
         assert world.has("a") == (["n/gpu-0"], [])
         virtualtime.run(world.api.patch_status(PODS, POD, {"status": ends}) if ends else world.api.delete(PODS, POD))
         world.look()
+        assert world.has("a") == ([], [])
+
+    def test_also_those_of_a_claim_for_which_a_controller_has_allocated_something(self) -> None:
+        marked = {"annotations": {MARK: "licenses.example.com 1 2026-01-02T03:05:00Z"}}
+        world = scene(claim("a", allocated=["n/gpu-0"], at="n", metadata=marked), pinned("p", "a"))
+        virtualtime.run(PinnedClaims(world.binder.claims).give_back(world.state.snapshot.pods[POD]))
         assert world.has("a") == ([], [])
 
     def test_a_claim_that_another_pod_has_got_on_another_node_since_it_was_allocated_is_not_reserved(self) -> None:
