@@ -5,7 +5,7 @@ once at the start, for a scheduler once it has begun to ask this process, and fo
 forget pods. What is found counts as rejected.
 
 Only the replica that schedulers ask may act for a pod. So at the start, one pod of each scheduler is woken first: if
-its scheduler then asks this process, all pods of that scheduler are found.
+its scheduler then asks this process, all pods of that scheduler are found. Namespaces take turns at that, too.
 """
 
 from collections import deque
@@ -26,6 +26,7 @@ from extender.framework.task import UNSEEN, UNTIL_NEWS, BackgroundTask, Found
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import DEFAULT_SCHEDULER, no_attempt
 from extender.tools.fairness.backlog import Backlog
+from extender.tools.fairness.turns import one_of_each
 from extender.tools.faults import Faults
 
 READ_AT_ONCE: Final = 2000
@@ -198,20 +199,23 @@ class Rescan(BackgroundTask):
         return pod is not None and pod.is_pending
 
     def _probes(self, snapshot: Snapshot) -> Sequence[Pod]:
-        """A pod of each scheduler of which it is not known whether it asks this process."""
+        """A pod of each scheduler of which it is not known whether it asks this process; a few in one turn."""
         if self._unread is not None:
             return ()
-        now, found = self._clock(), []
+        now, due = self._clock(), dict[str, dict[str, Pod]]()
         for name, unmet in self._unmet.items():
-            if name in self._met or unmet.probes >= PROBES or now < unmet.again:
-                continue
-            unmet.uids.rotate(-1)
-            pod = snapshot.pod(unmet.uids[-1])
-            if pod is None or not pod.is_pending:
-                continue
+            if name not in self._met and unmet.probes < PROBES and now >= unmet.again:
+                pod = snapshot.pod(unmet.uids[0])
+                unmet.uids.rotate(-1)
+                if pod is not None and pod.is_pending:
+                    due.setdefault(pod.namespace, {})[name] = pod
+        pods = {name: pod for of_namespace in due.values() for name, pod in of_namespace.items()}
+        found = []
+        for name in islice(one_of_each(due), WOKEN_AT_ONCE):
+            unmet = self._unmet[name]
             unmet.probes, unmet.again = unmet.probes + 1, now + PROBE_SECONDS
-            found.append(pod)
-            logger.info("scheduler tried", scheduler=name or DEFAULT_SCHEDULER, pod=str(pod))
+            found.append(pods[name])
+            logger.info("scheduler tried", scheduler=name or DEFAULT_SCHEDULER, pod=str(pods[name]))
         return found
 
     def _tell_tasks(self, snapshot: Snapshot) -> Sequence[Pod]:

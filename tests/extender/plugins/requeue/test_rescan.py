@@ -58,6 +58,14 @@ async def test_after_a_start_one_pod_of_each_scheduler_is_woken_to_find_out_who_
     assert await scene.turns(60.0) == []
 
 
+async def test_a_namespace_with_many_schedulers_of_its_own_delays_no_other() -> None:
+    """Anybody may write the name of a scheduler that does not exist."""
+    made_up = (of_scheduler(f"none-{each}", pod(f"a{each}", "missing"))[0] for each in range(100))
+    scene = Scene.of(*WORLD, *in_namespace("a", *made_up), *waiting("p"))
+    assert "p" in (woken := await scene.turns(0.01))
+    assert len(woken) == WOKEN_AT_ONCE
+
+
 async def test_pods_of_schedulers_that_do_not_call_are_left_alone() -> None:
     theirs = of_scheduler("theirs", *waiting("p"))
     scene = Scene(Scene.of(*WORLD, *theirs, *of_scheduler("ours", *waiting("q"))).cluster, schedulers=("ours",))
