@@ -1,5 +1,7 @@
 """Verbs go first: explanations pause while a verb runs, and background work has a share of the time beside them.
 
+People go before background work, too: it has no more than that share while somebody waits for a page.
+
 Threads share one interpreter, and a computing thread keeps the event loop waiting for up to half a millisecond each
 time that the loop continues. A verb continues some twenty times.
 """
@@ -11,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 SHARE: Final = 0.2
-"""Of each second, background work has this part at most while schedulers ask, all of it together."""
+"""Of each second, background work has this part at most while schedulers or people ask, all of it together."""
 
 CREDIT_SECONDS: Final = 0.02
 """What background work has saved at most: so much of it goes on without a rest."""
@@ -44,6 +46,7 @@ class VerbPriority:
     Attributes:
         running: verbs that run now. A verb counts itself.
         calls: of verbs until now. A verb that waits more than it works, such as bind, counts only its call.
+        reading: pages and tables that are made for people now, or wait for their place.
 
     Args:
         clock: measures durations, in seconds.
@@ -57,6 +60,7 @@ class VerbPriority:
         self._sleep = sleep
         self.running = 0
         self.calls = 0
+        self.reading = 0
         self._seen = 0
         """How many calls were known at the last look, and when there was a new one."""
         self._asked = -ASKED_SECONDS
@@ -74,6 +78,15 @@ class VerbPriority:
             yield
         finally:
             self.running -= 1
+
+    @contextmanager
+    def reader(self) -> Iterator[None]:
+        """Within, somebody waits for a page."""
+        self.reading += 1
+        try:
+            yield
+        finally:
+            self.reading -= 1
 
     def turn(self) -> Callable[[], None]:
         """The function that one explanation calls between small pieces of work."""
@@ -114,7 +127,7 @@ class VerbPriority:
         now = self._clock()
         if self.running or self.calls != self._seen:
             self._seen, self._asked = self.calls, now
-        return now < self._asked + ASKED_SECONDS
+        return self.reading > 0 or now < self._asked + ASKED_SECONDS
 
     def _renew(self) -> None:
         now = self._clock()

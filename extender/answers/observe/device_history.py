@@ -63,13 +63,21 @@ class DeviceHistory(View[_Holding]):
         timeline: of the cluster.
         now: the time.
         most: how many holds that have ended are remembered; the earliest go first.
+        pause: lets others go on, between claims.
     """
 
     topics = frozenset({Topic.CLAIM})
     bound = f"what each claim holds, and {_MOST:,} holds that have ended"
 
-    def __init__(self, timeline: Timeline, now: Callable[[], datetime], most: int = _MOST) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        now: Callable[[], datetime],
+        most: int = _MOST,
+        pause: Callable[[], object] = lambda: None,
+    ) -> None:
         super().__init__(timeline)
+        self._pause = pause
         self._now = now
         self._most = most
         self._complete_after: datetime | None = None
@@ -111,6 +119,7 @@ class DeviceHistory(View[_Holding]):
         """Compare the claims that have changed."""
         now = self._now()
         for key in reach.keys(Topic.CLAIM) or ():
+            self._pause()
             self._note(value, key, snapshot.claims.get(key), now)
         return value
 

@@ -49,6 +49,7 @@ _SELECTING: Final = Limits(steps=0, seconds=5.0)
 """The limits for the selectors of a page."""
 
 _L = TypeVar("_L", bound=Hashable)
+_T = TypeVar("_T")
 
 
 class _Counted(View[Counter[_L]]):
@@ -278,7 +279,13 @@ class Overview:
             caller: whose place it takes.
             selects: whether it has selectors on all devices. They pause for verbs, and take no turn of a search.
         """
-        return (self.selections if selects else self.pages).offload(in_thread, caller)
+        offload = (self.selections if selects else self.pages).offload(in_thread, caller)
+
+        async def run(work: Callable[[], _T]) -> _T:
+            with self.verb_priority.reader():
+                return await offload(work)
+
+        return run
 
     def selectors(self) -> PageSelectors:
         """For the devices of one page. They pause while a verb runs."""

@@ -118,13 +118,21 @@ class Holdings(View[Mapping[ObjectKey, _Holdings]]):
         timeline: of the cluster.
         held: hears of what claims hold.
         published: hears of the model and the driver of what is published.
+        pause: lets others go on, between claims and between pools.
     """
 
     topics = frozenset({Topic.CLAIM, Topic.POOL})
     bound = "what each claim holds, and the kinds of devices of each pool"
 
-    def __init__(self, timeline: Timeline, held: Change, published: Callable[[str, str, int], None]) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        held: Change,
+        published: Callable[[str, str, int], None],
+        pause: Callable[[], object] = lambda: None,
+    ) -> None:
         super().__init__(timeline)
+        self._pause = pause
         self._held = held
         self._published = published
         self._holdings: dict[ObjectKey, _Holdings] = {}
@@ -153,11 +161,13 @@ class Holdings(View[Mapping[ObjectKey, _Holdings]]):
         del value
         claims = dict.fromkeys(reach.keys(Topic.CLAIM) or ())
         for pool_id in reach.keys(Topic.POOL) or ():
+            self._pause()
             pool = snapshot.inventory.pools.get(pool_id)
             if pool is None or not self._is_known(pool):
                 self._read_pool(pool_id, pool)
                 claims |= dict.fromkeys(_users(pool_id, snapshot))
         for key in claims:
+            self._pause()
             self._read_claim(key, snapshot.claims.get(key), snapshot)
         return self._holdings
 

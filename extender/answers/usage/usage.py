@@ -175,15 +175,18 @@ class Usage:
     Args:
         timeline: of the cluster.
         now: the time.
+        pause: lets others go on, between claims and between pools.
     """
 
-    def __init__(self, timeline: Timeline, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, timeline: Timeline, now: Callable[[], datetime], pause: Callable[[], object] = lambda: None
+    ) -> None:
         self._clock = now
         self._lock = Lock()  # people read in threads, while the event loop looks
         self._now = self._milliseconds()
         self._since: int | None = None
         self._known = _Known(Minutes(self._now), Minutes(self._now))
-        self._holdings = Holdings(timeline, self._holds, self._publishes)
+        self._holdings = Holdings(timeline, self._holds, self._publishes, pause)
         self._pods = PodWaits(timeline, now, self._waits, self._was_placed)
         self._pieces: Mapping[str, int] = {}
         self._past = ""
@@ -200,10 +203,11 @@ class Usage:
                 for each in self._known.all():
                     each.advance(now)
             self._now = now
+        self._holdings.at(snapshot)  # takes long at first, so each change has the lock alone
+        with self._lock:
             if self._since is None:
-                self._since = now
-                self._known.observed.change(1, now)
-            self._holdings.at(snapshot)
+                self._since = self._now
+                self._known.observed.change(1, self._now)
             self._pods.look(snapshot)
 
     @property
@@ -307,12 +311,14 @@ class Usage:
             By.MODEL: holding.model,
             By.DRIVER: holding.driver,
         }
-        for by, name in names.items():
-            self._known.held[by].change(Named(name, holding.driver), change, self._now)
+        with self._lock:
+            for by, name in names.items():
+                self._known.held[by].change(Named(name, holding.driver), change, self._now)
 
     def _publishes(self, model: str, driver: str, change: int) -> None:
-        self._known.published[By.MODEL].change(Named(model, driver), change, self._now)
-        self._known.published[By.DRIVER].change(Named(driver, driver), change, self._now)
+        with self._lock:
+            self._known.published[By.MODEL].change(Named(model, driver), change, self._now)
+            self._known.published[By.DRIVER].change(Named(driver, driver), change, self._now)
 
     def _waits(self, namespace: str, change: int) -> None:
         self._known.waiting.change(Named(namespace, ""), change, self._now)

@@ -255,6 +255,17 @@ async def test_background_work_has_its_share_of_the_time_while_verbs_are_called(
     assert took == pytest.approx(shared.worked), "its rests are no time of the search"
 
 
+async def test_background_work_has_the_same_share_while_somebody_waits_for_a_page() -> None:
+    shared = Shared()
+    with shared.verbs.reader():
+        await shared.searches.in_background(shared.search("hard", 1000, asked=False))
+    assert shared.worked - CREDIT_SECONDS <= SHARE * shared.now < shared.worked
+    shared.now += ASKED_SECONDS
+    began, worked = shared.now, shared.worked
+    await shared.searches.in_background(shared.search("alone", 1000, asked=False))
+    assert shared.now - began == pytest.approx(shared.worked - worked)
+
+
 async def test_a_verb_that_runs_goes_first_but_background_work_never_stands_still() -> None:
     shared = Shared()
     with shared.verbs.verb():

@@ -258,6 +258,14 @@ async def test_waits_are_those_of_the_namespaces_pods(scene: Scene) -> None:
     assert row["p50"] == pytest.approx(600, rel=0.3)
 
 
+def test_while_the_first_look_lasts_usage_is_read_and_says_that_nothing_was_watched_yet() -> None:
+    read: list[int | None] = []
+    state = state_of([GPU, local_slice("a", 2)])
+    usage = Usage(state, lambda: STARTED, lambda: read.append(usage.day(By.MODEL).since))
+    usage.look(state.snapshot)
+    assert (read, usage.since is None) == ([None], False)
+
+
 # --- laws ----------------------------------------------------------------------------------------------------
 
 steps = st.lists(
