@@ -48,7 +48,7 @@ class Autoscaler:
         self.ordered = set[str]()  # names of Nodes that were added, and have not been ready yet
 
     async def run(self, every: float) -> None:
-        """A cycle every so many seconds."""
+        """Run one cycle after the other, with a pause of so many seconds between them."""
         while True:
             try:
                 await self.cycle()

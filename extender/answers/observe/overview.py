@@ -317,7 +317,7 @@ class Overview:
         Args:
             tell: writes an Event on a pod.
             asked: whether a scheduler asks this process.
-            in_background: where they look at much, one after the other: nobody waits for that.
+            in_background: runs their long looks, one after the other. Nobody waits for these looks.
         """
         return [
             HistoryKeeper(self.state, self.history, in_background),

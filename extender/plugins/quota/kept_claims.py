@@ -85,8 +85,9 @@ Rank: TypeAlias = tuple[int, tuple[Any, ...]]
 def rank(pod: Pod, snapshot: Snapshot) -> Rank:
     """The place of a nominated pod among those whose kept devices exceed a quota together: the first ones may be bound.
 
-    Members of a gang have one place. Gangs come first, of these the ones of which a pod has a node: without the others
-    they run in part. Then come other pods with devices by name, then pods that only their scheduler has nominated.
+    Members of a gang have one place. Gangs come first. Of the gangs, those with a pod on a node come before the others:
+    they run in part until all their members have nodes. Then come other pods with devices by name, then pods that only
+    their scheduler has nominated.
     """
     key = pod.gang_key
     if key is not None and pod.kept.node:
