@@ -1,6 +1,6 @@
 """Steps that build lists and maps, also in place and element by element, as comprehensions do."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ from allocator.cel.compile.frame import Frame, Step
 from allocator.cel.cost import LIST_COST, MAP_COST
 from allocator.cel.errors import EvaluationError, no_such_overload
 from allocator.cel.keys import ABSENT, find_named, from_key, to_key
-from allocator.cel.values import OptionalValue, Value, shown, type_name
+from allocator.cel.values import Key, OptionalValue, Value, shown, type_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,28 @@ class Pending:
 
 
 class Building(dict[Hashable, Value]):
-    """A map that a comprehension builds and nothing else refers to yet."""
+    """A map that a comprehension builds and nothing else refers to yet.
 
-    __slots__ = ()
+    Attributes:
+        plain: whether all keys are strings and integers: then no key of another type is the same number as one of them.
+    """
+
+    __slots__ = ("plain",)
+
+    def __init__(self, values: Mapping[Hashable, Value]) -> None:
+        super().__init__(values)
+        self.plain = not any(type(key) is Key for key in values)
+
+    def knows(self, name: Hashable) -> bool:
+        """Whether it has the key, or the same number of another type."""
+        if type(name) is not Key and self.plain:
+            return name in self
+        return find_named(self, name) is not ABSENT
+
+    def add(self, name: Hashable, value: Value) -> None:
+        """Add an entry with a key that it does not know."""
+        self.plain = self.plain and type(name) is not Key
+        self[name] = value
 
 
 def elements(values: Value, *, pairs: bool) -> Iterable[tuple[Value, Value]]:
@@ -56,9 +75,9 @@ def insert(values: Value, name: Hashable, value: Value) -> Value:
         EvaluationError: the key exists already.
     """
     building = Building(values) if type(values) is dict else values
-    if find_named(building, name) is not ABSENT:
+    if building.knows(name):
         raise EvaluationError(f"map key {shown(from_key(name))} already exists")
-    building[name] = value
+    building.add(name, value)
     return building
 
 
@@ -142,33 +161,47 @@ def append_step(accumulator: Step, element: Step, *, constant: bool) -> Step:
     return step
 
 
-def insert_step(parts: list[Step]) -> Step:
-    """Puts an entry, or the entries of a map, into the accumulator, which is the first part."""
+def insert_step(accumulator: Step, entry: list[Step]) -> Step:
+    """Puts an entry (a key and a value), or the entries of a map, into the accumulator.
+
+    A failed accumulator or key ends the step of a key and a value; of the accumulator and a map, both are evaluated.
+    """
+    if len(entry) == 2:
+        return _insert_pair(accumulator, *entry)
+    [entries] = entry
 
     def step(frame: Frame) -> Value:
-        values = []
-        for part in parts:
-            value = part(frame)
-            values.append(value)
-            if len(values) < len(parts) > 2 and isinstance(value, EvaluationError):
-                return value
+        target, added = accumulator(frame), entries(frame)
         frame.spend(1)
-        failed = next((value for value in values if isinstance(value, EvaluationError)), None)
-        if failed is not None:
-            return failed
+        if isinstance(target, EvaluationError):
+            return target
+        if not isinstance(added, dict):
+            return added if isinstance(added, EvaluationError) else no_such_overload()
         try:
-            return _inserted(*values)
+            for key, value in added.items():
+                target = insert(target, key, value)
         except EvaluationError as error:
             return error.with_traceback(None)
+        return target
 
     return step
 
 
-def _inserted(target: Value, *entry: Value) -> Value:
-    if len(entry) == 2:
-        return insert(target, to_key(entry[0]), entry[1])
-    if not isinstance(entry[0], dict):
-        raise no_such_overload()
-    for key, value in entry[0].items():
-        target = insert(target, key, value)
-    return target
+def _insert_pair(accumulator: Step, key_part: Step, value_part: Step) -> Step:
+    def step(frame: Frame) -> Value:
+        target = accumulator(frame)
+        if isinstance(target, EvaluationError):
+            return target
+        key = key_part(frame)
+        if isinstance(key, EvaluationError):
+            return key
+        value = value_part(frame)
+        frame.spend(1)
+        if isinstance(value, EvaluationError):
+            return value
+        try:
+            return insert(target, to_key(key), value)
+        except EvaluationError as error:
+            return error.with_traceback(None)
+
+    return step

@@ -313,7 +313,7 @@ def _appending(plan: Append) -> Step:
 
 
 def _inserting(plan: Insert) -> Step:
-    return insert_step([compile_plan(part) for part in (plan.accumulator, *plan.arguments)])
+    return insert_step(compile_plan(plan.accumulator), [compile_plan(part) for part in plan.arguments])
 
 
 def _constant(plan: Constant) -> Step:
