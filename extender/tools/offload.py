@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 import anyio
 import anyio.to_thread
 
+from extender.tools.call_stack import in_one_piece
 from extender.tools.verb_priority import VerbPriority
 
 _T = TypeVar("_T")
@@ -64,7 +65,7 @@ async def _in_thread(work: Callable[[], _T], limiter: anyio.CapacityLimiter | No
     Otherwise the future of the work would hold the error, the error the frames that wait for the future, and these the
     snapshot that was worked on, until Python looks for cycles, which may take an hour.
     """
-    call = partial(_caught, work, (Exception,))
+    call = partial(in_one_piece, partial(_caught, work, (Exception,)))
     return _result(await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter))
 
 

@@ -32,7 +32,8 @@ _LOOPS: Final = 3_000_000
 """Empty loops that take about 100 ms where this was written: what is slow is told by their time."""
 
 _TOO_SLOW: Final = 60
-"""Times that: a fault by itself. Two lists that are 200 deep need 2 s: checking takes the cube of the depth."""
+"""Times that: a fault by itself, also by the time of loops right afterwards. Two lists that are 200 deep need 2 s:
+checking takes the cube of the depth."""
 
 _LONGEST_BODY: Final = 5_000_000
 _AT_ONCE: Final = 500
@@ -66,7 +67,7 @@ class Found:
         seconds = time.process_time() - began
         if seconds > self.unit:
             self.slow.append((seconds, label, told))
-        if seconds > _TOO_SLOW * self.unit:
+        if seconds > _TOO_SLOW * self.unit and seconds > _TOO_SLOW * slow_seconds():
             self.findings.add(
                 Finding(f"takes too long: {told.partition(':')[0]}", label, told, size, f"{seconds:.1f} s")
             )

@@ -49,6 +49,11 @@ def bounds(outcome: Outcome, *, short: bool) -> list[Bound]:
     ]
 
 
+def bound_lines(found: Sequence[Bound]) -> Iterator[str]:
+    """Each bound, and whether it holds."""
+    return (f"{'holds ' if bound.holds else 'BROKEN'} {bound.told}" for bound in found)
+
+
 def lines(outcome: Outcome) -> Iterator[str]:
     """The report but for the bounds."""
     plan, trial = outcome.plan, outcome.trial

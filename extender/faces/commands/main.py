@@ -8,6 +8,7 @@ Errors and logs go to standard error.
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Final
 
@@ -27,6 +28,7 @@ from extender.faces.commands.output import (
 )
 from extender.faces.serving.memory import undisturbed
 from extender.kube.api import ApiError, OutcomeUnknownError
+from extender.tools.call_stack import in_one_piece
 from extender.tools.user_error import UserError
 from extender.tools.version import __version__
 
@@ -201,7 +203,7 @@ def _run(app: typer.Typer, arguments: Sequence[str], name: str, *, ends_at_once:
     open_standard_streams()
     try:
         try:
-            app(args=arguments, prog_name=name)
+            in_one_piece(partial(app, args=arguments, prog_name=name))
         finally:
             sys.stdout.flush()
     except SystemExit as leaving:
