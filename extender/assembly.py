@@ -57,6 +57,7 @@ from extender.kube.api import Api
 from extender.planning.changes import Suggest
 from extender.planning.templates.catalog import Catalog
 from extender.plugins import (
+    abandoned_claims,
     binding_conditions,
     deallocate,
     immediate_claims,
@@ -250,6 +251,7 @@ def _tasks(
         binding_conditions.tasks,
         orphans.tasks,
         unknown_writes.tasks,
+        abandoned_claims.tasks,
         partial(unserved.tasks, find_cause=explanations.cause, told=told),
         lost_claims.tasks,
         quota_status.tasks,

@@ -29,6 +29,9 @@ CONFIRMED: Final = "dra-extender/confirmed"
 TAKING: Final = "dra-extender/taking"
 """Annotation of a claim that somebody is about to take from a PodGroup: the version that the mark was made from."""
 
+ALLOCATED_FOR: Final = "dra-extender/allocated-for"
+"""Annotation of a claim that is allocated before it is reserved: the uid of the pod, which has a node already."""
+
 MARK: Final = "dra-extender.dev/negotiation"
 """Annotation of a claim: controller, number of the attempt, and state."""
 
@@ -47,6 +50,7 @@ PRIORITY: Final = "dra-extender.dev/priority"
 
 READ: Final = frozenset(
     {
+        ALLOCATED_FOR,
         ALLOCATION_MODE,
         CONFIRMED,
         DEALLOCATION_REQUESTED,

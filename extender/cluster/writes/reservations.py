@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import reduce
 from operator import attrgetter
 from typing import Final
 
@@ -20,7 +21,15 @@ from allocator import AllocationResult, Claim, Consumer, DeviceResult, InvalidOb
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import own_consumer
 from extender.cluster.controller_marks import asks_to_deallocate
-from extender.cluster.objects.claims import CONFIRMED, MARK, TAKING, ClaimObject, parse_claim_object
+from extender.cluster.objects.claims import (
+    ALLOCATED_FOR,
+    CONFIRMED,
+    MARK,
+    TAKING,
+    ClaimObject,
+    is_immediate,
+    parse_claim_object,
+)
 from extender.cluster.objects.extended_resources import ExtendedClaim
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.claims import ClaimWrites, ReadClaim
@@ -134,6 +143,10 @@ class Reservation:
         allocation = self.allocation if claim.allocation is None else claim.allocation
         return replace(claim, allocation=allocation, reserved_for=(*claim.reserved_for, self.user))
 
+    def prepared(self, raw: RawObject) -> RawObject:
+        """The JSON of the claim with what it must have before it is allocated: our finalizer."""
+        return protected(raw)
+
     def written(self, raw: RawObject, at: datetime) -> RawObject:
         """The JSON of the claim with the reservation, and with the allocation unless it has one."""
         status, user = self._allocated(raw, at), self.user
@@ -181,10 +194,16 @@ class Reservation:
 class AllocationFirst(Reservation):
     """The goal for a claim of a pod that has a node already: the allocation, without the reservation.
 
-    kubelet starts such a pod as soon as the claim is reserved, so the allocation is checked before.
+    kubelet starts such a pod as soon as the claim is reserved, so the allocation is checked before. Until then, the
+    claim names the pod: if it ends, nobody else knows for whom the devices are. An immediate claim is for no pod.
     """
 
     __slots__ = ()
+
+    def prepared(self, raw: RawObject) -> RawObject:
+        """The JSON of the claim with our finalizer and the uid of the pod."""
+        raw = protected(raw)
+        return raw if is_immediate(self.claim.claim) else _annotated(raw, ALLOCATED_FOR, self.pod.uid)
 
     def made(self, claim: Claim) -> Claim:
         """The claim with the allocation."""
@@ -238,9 +257,7 @@ def is_confirmed(raw: RawObject, pod: Pod, fence: str) -> bool:
 
 def confirmed(raw: RawObject, pod: Pod, fence: str) -> RawObject:
     """The claim with the mark that it was written after a fence of the pod."""
-    metadata = raw["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), CONFIRMED: f"{pod.uid} {fence}"}
-    return {**raw, "metadata": {**metadata, "annotations": annotations}}
+    return _annotated(raw, CONFIRMED, f"{pod.uid} {fence}")
 
 
 def is_being_taken(raw: RawObject) -> bool:
@@ -250,9 +267,7 @@ def is_being_taken(raw: RawObject) -> bool:
 
 def taking(raw: RawObject) -> RawObject:
     """The claim with the mark that somebody is about to take it. No two marks of a claim are equal."""
-    metadata = raw["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), TAKING: metadata["resourceVersion"]}
-    return {**raw, "metadata": {**metadata, "annotations": annotations}}
+    return _annotated(raw, TAKING, raw["metadata"]["resourceVersion"])
 
 
 def without_taking(raw: RawObject) -> RawObject:
@@ -262,6 +277,15 @@ def without_taking(raw: RawObject) -> RawObject:
     metadata = raw["metadata"]
     annotations = {name: text for name, text in metadata["annotations"].items() if name != TAKING}
     return {**raw, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _annotated(raw: RawObject, name: str, text: str) -> RawObject:
+    """The claim with an annotation; the claim itself if it has this one."""
+    metadata = raw["metadata"]
+    annotations = metadata.get("annotations") or {}
+    if annotations.get(name) == text:
+        return raw
+    return {**raw, "metadata": {**metadata, "annotations": {**annotations, name: text}}}
 
 
 def dropped_fields(sent: AllocationResult, kept: AllocationResult | None) -> tuple[str, ...]:
@@ -524,9 +548,9 @@ class Reserved:
             now: the claim as it was known.
             missing: the reservations that it lacks.
         """
-        if not missing or not is_protected(now.raw):
-            raw = without_taking(now.raw) if missing else self._certain(now.raw)
-            now = await self.claims.update(protected(raw))
+        raw = reduce(lambda raw, each: each.prepared(raw), missing, now.raw)
+        if not missing or raw is not now.raw:
+            now = await self.claims.update(without_taking(raw) if missing else protected(self._certain(raw)))
             missing = self._missing(now.claim)
         if not missing:
             return now
