@@ -30,6 +30,7 @@ from extender.framework.pods.claims import is_made_for
 from extender.framework.pods.claims_to_come import Foreseen, foreseen, unmade, unseen
 from extender.kube.api import ObjectKey, WriteRefusedError, revision
 from extender.kube.resources import CLAIMS, PODS
+from extender.tools.fairness.fair_memory import FairMemory
 
 logger = structlog.get_logger()
 
@@ -40,7 +41,8 @@ PAUSE_SECONDS: Final = 5.0
 """After a wait in vain, filter waits for no claim of that namespace for this time: its claims may be deleted."""
 
 _REMEMBERED: Final = 1024
-_FORESEEN: Final = 10_000
+FORESEEN: Final = 10_000
+"""The most pods that are known to have been decided from a template, in shares of their namespaces."""
 
 
 class ClaimArrival:
@@ -55,7 +57,7 @@ class ClaimArrival:
         self._state = state
         self._on_early = on_early
         self._paused: Recent[float] = Recent(_REMEMBERED)
-        self._decided: Recent[bool] = Recent(_FORESEEN)
+        self._decided: FairMemory[bool] = FairMemory(FORESEEN)
         self._has_warned = False
 
     async def wait(self, pod: Pod, snapshot: Snapshot) -> bool:
@@ -107,11 +109,11 @@ class ClaimArrival:
             snapshot: the present cluster.
             again: the call that has asked before asks again.
         """
-        if self._decided.find(pod.uid) and not again:
+        if pod.uid in self._decided and not again:
             return None
         found = foreseen(refreshed(pod, snapshot), snapshot)
         if found is not None:
-            self._decided.keep(pod.uid, value=True)
+            self._decided.keep(pod.namespace, pod.uid, value=True)
             if _is_unmade(pod, snapshot):
                 self._on_early()
                 self._warn()

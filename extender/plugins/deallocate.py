@@ -117,7 +117,8 @@ class Deallocator(BackgroundTask):
         self._faults = faults
         self._clock = clock
         self._on_woken = on_woken
-        self._proposed: dict[str, tuple[ClaimObject, Pod]] = {}
+        self._proposed: dict[str, dict[str, tuple[ClaimObject, Pod]]] = {}
+        """By namespace and uid of the claim. The namespace whose turn is next comes first; none is empty."""
         self._holding: dict[str, _Holding] = {}
         """Rejected pods of the cluster whose claims have devices, by uid."""
 
@@ -139,7 +140,7 @@ class Deallocator(BackgroundTask):
         """Filter has rejected all nodes, for these reasons. Nothing is written yet: the answer goes first."""
         found = claim_in_the_way(pod, reasons, self._state.snapshot)
         if found is not None:
-            self._proposed[found.claim.uid] = (found, pod)
+            self._add(found, pod)
 
     @property
     def idle_seconds(self) -> float:
@@ -147,18 +148,32 @@ class Deallocator(BackgroundTask):
         return 0.0 if self._proposed or self._holding else UNTIL_NEWS
 
     async def tick(self) -> None:
-        """Deallocate what was proposed. A claim that has changed meanwhile is left for the pod's next filter."""
+        """Deallocate what was proposed, in turns of the namespaces: each write may take long.
+
+        A claim that has changed meanwhile is left for the pod's next filter.
+        """
         self._propose_held()
         while self._proposed:
-            uid = next(iter(self._proposed))
-            claim, pod = self._proposed.pop(uid)
+            claim, pod = self._taken()
             snapshot = self._state.snapshot
             users = (pod, *users_of(claim.claim, snapshot))
-            if uid in snapshot.assumed or any(self._is_binding(user.uid) for user in users):
+            if claim.claim.uid in snapshot.assumed or any(self._is_binding(user.uid) for user in users):
                 continue
             with self._faults.of(f"pod {pod}"):
                 if await self._is_deallocated(claim, pod):
                     self._on_woken(pod)
+
+    def _add(self, claim: ClaimObject, pod: Pod) -> None:
+        self._proposed.setdefault(pod.namespace, {})[claim.claim.uid] = (claim, pod)
+
+    def _taken(self) -> tuple[ClaimObject, Pod]:
+        """The oldest proposal of the namespace whose turn it is; it waits no more."""
+        namespace = next(iter(self._proposed))
+        own = self._proposed.pop(namespace)
+        found = own.pop(next(iter(own)))
+        if own:
+            self._proposed[namespace] = own
+        return found
 
     def _propose_held(self) -> None:
         """Propose what pods have held in vain for long enough."""
@@ -175,7 +190,8 @@ class Deallocator(BackgroundTask):
                     for each in held_in_vain(pod, snapshot)
                     if holding.allocations.get(each.claim.uid) == each.claim.allocation
                 ]
-                self._proposed.update({each.claim.uid: (each, pod) for each in held})
+                for each in held:
+                    self._add(each, pod)
                 if held:  # until they are given back: a write may fail
                     self._holding[uid] = holding._replace(since=now - HELD_SECONDS + AGAIN_SECONDS)
                 else:

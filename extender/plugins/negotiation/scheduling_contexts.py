@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Protocol
 
-from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.scheduling_contexts import SchedulingContext, parse_scheduling_context
 from extender.cluster.writes.other_kinds import ContextWrites
@@ -17,6 +16,7 @@ from extender.framework.pods.claims import named_claims
 from extender.kube.api import ApiError, ObjectKey, revision_of
 from extender.kube.resources import CONTEXTS
 from extender.plugins.negotiation.protocol import PodName
+from extender.tools.fairness.fair_memory import FairMemory
 
 MOST_NODES: Final = 256
 """Nodes in one list of a PodSchedulingContext (PodSchedulingContextNodeListMaxSize of the proposal)."""
@@ -54,7 +54,7 @@ class Contexts:
         self.writes = writes
         self._clock = clock
         self._suitable = suitable
-        self._asked: Recent[tuple[frozenset[str], float]] = Recent(_MOST_PODS)
+        self._asked: FairMemory[tuple[frozenset[str], float]] = FairMemory(_MOST_PODS)
         """By uid of the pod: the nodes that controllers were asked about, and when they last were."""
         self._allocating: Counter[str] = Counter()
         """By uid of the pod: allocations that wait for the selected node, in this process."""
@@ -138,19 +138,19 @@ class Contexts:
         self, pod: PodName, names: frozenset[str], potential: frozenset[str], wanted: frozenset[str]
     ) -> Sequence[str]:
         """The nodes to ask about instead of those now; none if that is of no use, or not yet."""
-        asked, at = self._asked.find(pod.uid) or (potential, self._clock())
+        asked, at = self._asked.get(pod.uid) or (potential, self._clock())
         if wanted <= asked and self._clock() < at + _PAUSE_SECONDS:
             return ()
         left = names if wanted <= asked or len(names) <= MOST_NODES else names - asked
         if wanted <= asked:
-            self._asked.forget(pod.uid)
+            self._asked.pop(pod.uid)
         new = _first(left, wanted - asked or wanted)
         return () if frozenset(new) == potential else new
 
     async def _posted(self, pod: PodName, names: Sequence[str]) -> SchedulingContext:
         raw = await self.writes.create(_key(pod), pod.uid, {"potentialNodes": list(names)})
-        asked, _ = self._asked.find(pod.uid) or (frozenset(), 0.0)
-        self._asked.keep(pod.uid, (asked | frozenset(names), self._clock()))
+        asked, _ = self._asked.get(pod.uid) or (frozenset(), 0.0)
+        self._asked.keep(pod.namespace, pod.uid, (asked | frozenset(names), self._clock()))
         return parse_scheduling_context(raw)
 
 

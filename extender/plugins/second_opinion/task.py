@@ -1,5 +1,6 @@
 """Second looks in the background: the second engine judges each allocation that appears, in a share of the time."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
@@ -9,7 +10,7 @@ from prometheus_client import Counter
 
 from allocator import AllocationResult, Selectors
 from allocator.audit import Finding, SecondEngine, SecondLook
-from allocator.tools import Recent, printable
+from allocator.tools import printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject
@@ -21,6 +22,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.second_opinion.looks import SecondLooks
 from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness.turns import one_of_each
 from extender.tools.offload import Offload
 
 MOST_DISAGREEMENTS: Final = 256
@@ -60,7 +62,7 @@ class Disagreements:
 
 
 MOST: Final = 4_096
-"""The most claims that wait for a look, in shares of their namespaces, and that are known to be looked at."""
+"""The most claims that wait for a look, and that are known to be looked at, in shares of their namespaces each."""
 
 LOOK_SECONDS: Final = 0.02
 """How long a turn takes. A look at one claim that has begun is brought to its end."""
@@ -118,10 +120,12 @@ class SecondOpinions(BackgroundTask):
         self._counted = counted
         self._disagreements = disagreements
         self._waiting = _Waiting(partial(counted, "skipped"))
-        self._seen: Recent[AllocationResult] = Recent(MOST)
+        self._seen: FairMemory[AllocationResult] = FairMemory(MOST)
         self._version: int | None = None
         self._again = 0.0
         self._looks: SecondLooks | None = None
+        self._latest = ""
+        """The namespace of the latest look."""
 
     @property
     def idle_seconds(self) -> float:
@@ -149,8 +153,15 @@ class SecondOpinions(BackgroundTask):
         self._queue_allocated(keys, snapshot)
         for uid in [uid for uid in self._waiting if snapshot.claim(uid) is None]:
             self._waiting.pop(uid)
-        claims = [claim for uid in self._waiting if (claim := snapshot.claim(uid)) is not None]
+        claims = [claim for uid in self._in_turns() if (claim := snapshot.claim(uid)) is not None]
         return self._looked(claims, snapshot) if claims else []
+
+    def _in_turns(self) -> Iterator[str]:
+        """The uids of the claims that wait: one of each namespace, from the one after the latest on, and again."""
+        names = sorted(self._waiting.namespaces)
+        start = bisect_right(names, self._latest)
+        queues = {each: [uid for uid, _ in self._waiting.of_namespace(each)] for each in names[start:] + names[:start]}
+        return one_of_each(queues)
 
     def _queue_allocated(self, keys: Iterable[ObjectKey] | None, snapshot: Snapshot) -> None:
         """Let the claims wait whose allocations have appeared; ``keys``: those that have changed, None: not known."""
@@ -159,7 +170,7 @@ class SecondOpinions(BackgroundTask):
             claim = snapshot.claims.get(key)
             if claim is not None and claim.claim.allocation is not None:
                 uid = claim.claim.uid
-                if self._seen.find(uid) != claim.claim.allocation and uid not in self._waiting:
+                if self._seen.get(uid) != claim.claim.allocation and uid not in self._waiting:
                     self._waiting.keep(claim.claim.namespace, uid, len(claim.claim.allocation.results))
 
     def _looked(self, claims: Iterable[ClaimObject], snapshot: Snapshot) -> _Looked:
@@ -171,8 +182,9 @@ class SecondOpinions(BackgroundTask):
     def _record_looks(self, looked: _Looked) -> None:
         for claim, looks in looked:
             self._waiting.pop(claim.claim.uid)
+            self._latest = claim.claim.namespace
             if claim.claim.allocation is not None:
-                self._seen.keep(claim.claim.uid, claim.claim.allocation)
+                self._seen.keep(claim.claim.namespace, claim.claim.uid, claim.claim.allocation)
             for look in looks:
                 self._counted(look.result, 1)
             findings = [finding for look in looks for finding in look.findings]

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from extender.cluster.objects.pods import parse_pod
-from extender.framework.claim_arrival import MOST_SECONDS, PAUSE_SECONDS, ClaimArrival
+from extender.framework.claim_arrival import FORESEEN, MOST_SECONDS, PAUSE_SECONDS, ClaimArrival
 from extender.framework.victims import Victims
 from extender.framework.wire import FilterArgs, PreemptArgs
 from extender.kube.api import Event, EventType, ObjectKey
@@ -251,3 +252,16 @@ def test_a_pod_of_a_gang_or_of_a_podgroup_is_not_foreseen() -> None:
     arrival = ClaimArrival(state)
     assert arrival.foresee(parse_pod(grouped), state.snapshot) is None
     assert arrival.foresee(parse_pod(templated()), state.snapshot) is not None
+
+
+def test_a_pod_is_foreseen_once_however_many_pods_another_namespace_has() -> None:
+    own, many = templated(), templated("q")
+    own["metadata"]["namespace"] = "other"
+    theirs = claim_template()
+    theirs["metadata"]["namespace"] = "other"
+    state = state_of((claim_template(), theirs, GPU, own))
+    arrival, stranger = ClaimArrival(state), parse_pod(many)
+    assert arrival.foresee(parse_pod(own), state.snapshot) is not None
+    for number in range(FORESEEN + 1):
+        arrival.foresee(replace(stranger, uid=str(number)), state.snapshot)
+    assert arrival.foresee(parse_pod(own), state.snapshot) is None

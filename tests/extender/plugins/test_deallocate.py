@@ -1,5 +1,6 @@
 """Deallocation: a claim that keeps its pod off every node is freed, if nobody else would miss it."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,8 @@ from extender.cluster.objects.pods import GROUP, GROUP_SIZE, RELEASED
 from extender.config.settings import Settings
 from extender.framework.filter import filter_nodes
 from extender.framework.wire import FilterArgs
-from extender.kube.api import ApiError, ObjectKey, RawObject
-from extender.kube.resources import CLAIMS, PODS
+from extender.kube.api import ApiError, Event, ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS, Resource
 from extender.plugins.deallocate import AGAIN_SECONDS, HELD_SECONDS, claim_in_the_way
 from extender.tools.offload import at_once
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, snapshot_of, solver
@@ -180,6 +181,38 @@ async def test_a_claim_that_is_gone_meanwhile_is_no_error() -> None:
     await cluster.api.delete(CLAIMS, KEY)
     await service.background.tick()
     assert KEY not in cluster.state.snapshot.claims
+
+
+class Freed:
+    """The names of the claims that give back their devices, in that order."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
+        del resource, objects  # what was there before does not matter
+        return at >= 0
+
+    def apply(self, event: Event) -> None:
+        if event.resource is CLAIMS and not is_allocated(event.object):
+            self.names.append(event.object["metadata"]["name"])
+
+
+async def test_the_claims_of_one_namespace_do_not_delay_those_of_another() -> None:
+    names, pods, claims = ("c0", "c1", "c2", "own"), [], []
+    for number, name in enumerate(names):
+        found = claim(name, allocated=[f"b/gpu-{number}"], at="b"), pod(name, name)
+        for each in found if name == "own" else ():
+            each["metadata"]["namespace"] = "other"
+        claims.append(found[0])
+        pods.append(found[1])
+    cluster = Cluster.of(GPU, node("a"), node("b"), local_slice("a"), local_slice("b", 4), *pods, *claims)
+    freed, service = Freed(), cluster.service()
+    cluster.api.follow(freed)
+    for each in pods:
+        await service.filter(FilterArgs(parsed(each), ["a"]))
+    await service.background.tick()
+    assert freed.names == ["c0", "own", "c1", "c2"]
 
 
 # --- what a bind that was cut has left ----------------------------------------------------------------------

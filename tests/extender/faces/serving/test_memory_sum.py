@@ -126,7 +126,7 @@ def fixed() -> Mapping[str, int]:
         + 2 * problems.MOST_PROBLEMS
         + cluster_state._MOST_WRITES
         + double_allocations._REMEMBERED
-        + claim_arrival._FORESEEN
+        + claim_arrival.FORESEEN
         + device_history._MOST
         + default(DecisionStore, "size")
         + 2 * second_looks.MOST

@@ -78,9 +78,12 @@ class Scene:
         return self.counted
 
 
-def held(name: str, *devices: str, selectors: Sequence[str] = (), users: Sequence[str] = ()) -> RawObject:
+def held(
+    name: str, *devices: str, selectors: Sequence[str] = (), users: Sequence[str] = (), of: str = "ns"
+) -> RawObject:
     asked = request(count=len(devices), selectors=selectors)
-    return claim(name, asked, allocated=[f"n/{each}" for each in devices], at="n", users=users)
+    metadata = {"namespace": of}
+    return claim(name, asked, allocated=[f"n/{each}" for each in devices], at="n", users=users, metadata=metadata)
 
 
 async def test_each_allocation_is_looked_at_once() -> None:
@@ -156,3 +159,28 @@ async def test_claims_and_devices_that_are_gone_are_left_out() -> None:
 async def test_claims_beyond_the_bound_are_counted_as_skipped() -> None:
     scene = Scene(*(held(f"c{number}", "gpu-0") for number in range(MOST + 2)), seconds=1.0)
     assert await scene.turn() == {"agree": 1, "skipped": 2}
+
+
+# --- two namespaces, one with very many claims --------------------------------------------------------------
+
+
+async def test_the_claims_of_one_namespace_do_not_delay_the_looks_of_another() -> None:
+    many = [held(f"c{number}", "gpu-0") for number in range(5)]
+    theirs = [held(each, "gpu-1", selectors=[f"'{each}' != ''"], of=each) for each in ("aa", "zz")]
+    scene = Scene(*many, *theirs, seconds=1.0)
+    for _ in range(3):
+        await scene.turn()
+    assert {"'aa' != ''", "'zz' != ''"} <= set(scene.asked)
+
+
+async def test_nor_are_its_claims_looked_at_again_because_of_them() -> None:
+    scene = Scene(held("own", "gpu-1", selectors=["1 == 1"], of="zz"))
+    await scene.turn()
+    for number in range(MOST):
+        scene.api.load(CLAIMS, held(f"c{number}", "gpu-0"))
+    scene.api.follow(scene.state)
+    for _ in range(3):
+        await scene.turn()
+    await scene.api.patch_status(CLAIMS, ObjectKey("zz", "own"), {"status": {"reservedFor": []}})
+    await scene.turn()
+    assert scene.asked.count("1 == 1") == 1
