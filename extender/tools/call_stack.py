@@ -8,7 +8,7 @@ room gets a chunk that is larger than its need, and all calls below it use the r
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 _T = TypeVar("_T")
 
@@ -24,6 +24,8 @@ _with_room: Final = FunctionType(_called.__code__.replace(co_stacksize=_SLOTS), 
 
 
 def in_one_piece(work: Callable[[], _T]) -> _T:
-    """The result or the error of work; the calls below this one stay in one chunk of the stack."""
-    found: _T = _with_room(work)
-    return found
+    """The result or the error of work; the calls below this one stay in one chunk of the stack.
+
+    No frame of it holds the result: an error that is returned would be in a cycle then (`extender.tools.offload`).
+    """
+    return cast("_T", _with_room(work))
