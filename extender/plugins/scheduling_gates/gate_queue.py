@@ -31,9 +31,7 @@ from extender.plugins.scheduling_gates.judging import (
 from extender.plugins.scheduling_gates.pod_lines import Line, Lines
 from extender.plugins.scheduling_gates.shares import (
     BEHIND_SECONDS,
-    EXTRA_SECONDS,
     FAILED_SHARE,
-    SLOW_EXTRA_SECONDS,
     TRY_SECONDS,
     Account,
     Bounds,
@@ -342,8 +340,8 @@ class GateQueue:
             if gated.kinds
         }
         number = len(turns.keys() | set(self._lines.namespaces(Line.LIFTED)))
-        failing = sum(each.failed > 0.0 for each in accounts.values())
-        return Shares(self._bounds, sum(each.lifted for each in accounts.values()), number, failing), turns
+        trying = sum(each.is_trying for each in accounts.values())
+        return Shares(self._bounds, sum(each.lifted for each in accounts.values()), number, trying), turns
 
     def _asked(self, used: dict[str, float], uid: str) -> Prospect | None:
         """What filter remembers of a pod; None: there is no time to ask, or not all pods of its gang are judged.
@@ -368,7 +366,7 @@ class GateQueue:
     def _extra(self, name: str, turn: Turn, shares: Shares) -> Sequence[Pod]:
         """The first pod of a namespace, once some of its pods have waited for their turn for long enough."""
         now, gated, head = self._solver.clock(), self._gated[name], turn.first()
-        after = now + (EXTRA_SECONDS if shares.may_fail(turn.account) else SLOW_EXTRA_SECONDS)
+        after = now + shares.extra_seconds(turn.account)
         if head is None or gated.extra is None or now < gated.extra:
             gated.extra = after if gated.extra is None else gated.extra
             return ()
@@ -409,8 +407,7 @@ class GateQueue:
                 self._lifted[pod.uid] = _Lifted(name, head.kind, next_one, now)
             else:
                 self._hold(pod, refused)
-        turn.taken(next_one, 0 if refused else len(pods))
-        shares.total += 0 if refused else len(pods)
+        turn.taken(next_one, 0 if refused else len(pods), shares)
         return () if refused else pods
 
     def _over_quota(self, pods: Sequence[Pod], rejected: Iterable[str] = ()) -> Refused | None:

@@ -8,6 +8,9 @@ from extender.cluster.objects.pods import MOST_MEMBERS
 FEW: Final = 4
 """Pods that each namespace may have lifted in any case; and of one kind, if it is not known how many nodes take it."""
 
+FEW_TRIALS: Final = 2
+"""The same for pods of which it is not known whether a node takes them. If none does, they are tried again in a row."""
+
 FEW_HOPELESS: Final = 1
 """The same for pods that no node takes."""
 
@@ -22,7 +25,10 @@ FAILED_SHARE: Final = 0.1
 wait meanwhile. Of a namespace whose tries cost more than its part, only pods are lifted for which a node is known."""
 
 SLOW_EXTRA_SECONDS: Final = 60.0
-"""The same as `EXTRA_SECONDS`, while the failed tries of the namespace cost more than its part."""
+"""The same as `EXTRA_SECONDS`, while the failed tries of the namespace cost more than its part. It doubles with each of
+its rejected pods after the first `FEW`, six times at most: a gate cannot be put back, so their number would only grow."""
+
+_MOST_DOUBLINGS: Final = 6
 
 EXTRA_SECONDS: Final = 10.0
 """If pods of a namespace wait, and there is no room in its share, one more is lifted each time that so long has passed.
@@ -70,6 +76,11 @@ class Account:
     trials: int = 0
     failed: float = 0.0
 
+    @property
+    def is_trying(self) -> bool:
+        """Whether tries of its pods have failed lately, or may fail."""
+        return self.failed > 0.0 or self.trials + self.rejected > 0
+
     def lift(self, number: int, *, is_hopeless: bool, is_trial: bool) -> None:
         """Count pods that are lifted now."""
         self.lifted += number
@@ -84,17 +95,30 @@ class Shares:
     Attributes:
         total: lifted pods of all namespaces. One that was rejected counts in its namespace alone.
         number: of the namespaces that share.
-        failing: how many of them have failed tries.
+        trying: how many of them have tries that failed, or that may fail.
     """
 
     bounds: Bounds
     total: int
     number: int
-    failing: int = 0
+    trying: int = 0
 
     def may_fail(self, account: Account) -> bool:
         """Whether failed tries of a namespace cost no more than its part."""
-        return account.failed < FAILED_SHARE / max(1, self.failing)
+        return account.failed < FAILED_SHARE / max(1, self.trying)
+
+    def lift(self, account: Account, number: int, *, is_hopeless: bool, is_trial: bool) -> None:
+        """Count pods of a namespace that are lifted now."""
+        was_trying = account.is_trying
+        account.lift(number, is_hopeless=is_hopeless, is_trial=is_trial)
+        self.total += number
+        self.trying += account.is_trying and not was_trying
+
+    def extra_seconds(self, account: Account) -> float:
+        """From one pod that is lifted beyond the share to the next."""
+        if self.may_fail(account):
+            return EXTRA_SECONDS
+        return SLOW_EXTRA_SECONDS * 2 ** min(max(0, account.rejected - FEW), _MOST_DOUBLINGS)
 
     def may_try(self, account: Account) -> bool:
         """Whether one more pod may be lifted of which it is not known whether a node takes it.
@@ -102,8 +126,8 @@ class Shares:
         Once it is rejected, it is tried again and again. So if all of these are, their tries cost no more than the
         namespace's part. Then what they have cost already decides as well.
         """
-        most = FAILED_SHARE / max(1, self.failing) * RETRY_SECONDS / TRY_SECONDS
-        return self.may_fail(account) and account.trials + account.rejected < max(FEW, most)
+        most = FAILED_SHARE / max(1, self.trying) * RETRY_SECONDS / TRY_SECONDS
+        return self.may_fail(account) and account.trials + account.rejected < max(FEW_TRIALS, most)
 
     def has_room(self, account: Account, *, is_hopeless: bool) -> bool:
         """Whether one more pod of a namespace may be lifted."""

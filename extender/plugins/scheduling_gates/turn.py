@@ -96,10 +96,10 @@ class Turn:
             elif self.out[self.name, head.kind] < kind.prospect.most:
                 heappush(self._good, head)
 
-    def taken(self, next_one: Next, number: int) -> None:
+    def taken(self, next_one: Next, number: int, shares: Shares) -> None:
         """Count pods that are lifted, once they wait no more: those of the next pod's gang, or this pod alone."""
         head = next_one.head
-        self.account.lift(number, is_hopeless=next_one.is_hopeless, is_trial=next_one.is_trial)
+        shares.lift(self.account, number, is_hopeless=next_one.is_hopeless, is_trial=next_one.is_trial)
         self.out[self.name, head.kind] += number
         self.pass_over(next_one)
         if (kind := self.pods.kinds.get(head.kind)) is not None:

@@ -15,9 +15,12 @@ from extender.plugins.scheduling_gates.shares import (
     FAILED_SHARE,
     FEW,
     FEW_HOPELESS,
+    FEW_TRIALS,
     RETRY_SECONDS,
     TRY_SECONDS,
+    Account,
     Bounds,
+    Shares,
 )
 from extender.plugins.scheduling_gates.task import MOST_WRITES
 from tests.extender.cluster.writes.scenes import FORBIDDEN
@@ -330,6 +333,34 @@ async def test_a_pod_that_fits_is_lifted_at_once_whatever_tries_of_its_namespace
     assert await scene.turns(2, 0.1) == [], "it is not known where it fits"
     scene.first.learn("good")
     assert "good" in await scene.turns(1, 10.0)
+
+
+async def test_if_many_namespaces_have_pods_of_which_nothing_is_known_two_of_each_are_out() -> None:
+    """All of these may be rejected, and a scheduler tries all rejected pods in a row."""
+
+    def crowd_of(name: str) -> list[Object]:
+        return of(
+            name, *(each for number in range(9) for each in waiting(f"{name}{number}", request(count=number + 3)))
+        )
+
+    names = "abcdef"
+    scene = Scene(*site(), *(each for name in names for each in crowd_of(name)), bounds=Bounds(256, FEW))
+    await scene.turns(3, 0.2)
+    out = {name: scene.lifted(name) for name in names}
+    assert {len(pods) for pods in out.values()} == {FEW_TRIALS + FEW_HOPELESS}
+    for name, pods in out.items():
+        await scene.reject(*pods, namespace=name)
+    await scene.turns(3, 0.2)
+    assert {name: scene.lifted(name) for name in names} == out
+
+
+@pytest.mark.parametrize(("rejected", "minutes"), [(0, 1), (FEW, 1), (FEW + 1, 2), (FEW + 3, 8), (FEW + 50, 64)])
+def test_while_its_tries_cost_too_much_a_namespace_gets_further_pods_ever_more_rarely(
+    rejected: int, minutes: int
+) -> None:
+    shares = Shares(Bounds(256, 64), total=0, number=1)
+    assert shares.extra_seconds(Account(rejected=rejected, failed=1.0)) == 60 * minutes
+    assert shares.extra_seconds(Account(rejected=rejected)) == EXTRA_SECONDS
 
 
 async def test_failed_binds_count_as_failed_tries() -> None:
