@@ -1,6 +1,7 @@
 """What a pod was woken for is kept for it until it has been asked about."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -10,9 +11,11 @@ import pytest
 from extender.cluster.objects.pods import Pod
 from extender.framework.bind_errors import ResourceQuotaRefusesError
 from extender.framework.passed_over_nodes import FIRST_PAUSE
+from extender.framework.wire import BindArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.requeue.requeue import ANSWER_SECONDS
+from extender.tools.faults import RefusedError
 from tests.extender.plugins.preemption.scenes import runs
 from tests.extender.plugins.requeue.scheduler_queue import LONGEST_BACKOFF, SchedulerQueue
 from tests.kit import virtualtime
@@ -55,6 +58,21 @@ async def test_a_freed_device_waits_for_the_pod_that_was_woken_for_it() -> None:
     await queue.run(LONGEST_BACKOFF)
     assert queue.bound() == {"vip"}
     assert "young" in queue.pods(), "no pod was evicted"
+
+
+@pytest.mark.parametrize(("priority", "bound"), [(1000, {"young"}), (0, set())])
+@in_virtual_time
+async def test_a_pod_that_another_replica_has_passed_gets_it_unless_it_is_less_important(
+    priority: int, bound: set[str]
+) -> None:
+    """No replica knows what others keep: they would refuse each other's pods for as long as they wake some."""
+    queue = await woken()
+    queue.add(*waits("young", priority))
+    await queue.schedule()
+    assert queue.bound() == set()
+    with suppress(RefusedError):
+        await queue.service.bind(BindArgs("young", "ns", "uid-young", "a"))
+    assert queue.bound() == bound
 
 
 @in_virtual_time
