@@ -26,7 +26,7 @@ wait meanwhile. Of a namespace whose tries cost more than its part, only pods ar
 
 SLOW_EXTRA_SECONDS: Final = 60.0
 """The same as `EXTRA_SECONDS`, while the failed tries of the namespace cost more than its part. It doubles with each of
-its rejected pods after the first `FEW`, six times at most: a gate cannot be put back, so their number would only grow."""
+its rejected pods after the first `FEW`, six times at most: a gate cannot be put back, so these pods would pile up."""
 
 _MOST_DOUBLINGS: Final = 6
 
@@ -118,7 +118,7 @@ class Shares:
         """From one pod that is lifted beyond the share to the next."""
         if self.may_fail(account):
             return EXTRA_SECONDS
-        return SLOW_EXTRA_SECONDS * 2 ** min(max(0, account.rejected - FEW), _MOST_DOUBLINGS)
+        return SLOW_EXTRA_SECONDS * 2.0 ** min(max(0, account.rejected - FEW), _MOST_DOUBLINGS)
 
     def may_try(self, account: Account) -> bool:
         """Whether one more pod may be lifted of which it is not known whether a node takes it.
