@@ -1,5 +1,6 @@
 """Nodes that get the same answer: what a decision depends on, names aside."""
 
+from allocator.equivalence.device_facts import KnownFacts as KnownFacts
 from allocator.equivalence.fingerprint import AttributeReads as AttributeReads
 from allocator.equivalence.fingerprint import attribute_column as attribute_column
 from allocator.equivalence.fingerprint import attribute_columns as attribute_columns

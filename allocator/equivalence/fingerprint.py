@@ -212,25 +212,34 @@ def runs_of(views: Sequence[NodePool], reads: AttributeReads) -> tuple[tuple[int
     return tuple(found)
 
 
-def rows_of(views: Iterable[NodePool], reads: AttributeReads) -> Iterator[Hashable]:
-    """A value for each candidate: equal for those that differ in names, circumstances and consumed counters alone."""
-    published = _Published()
-    for view in views:
-        for c, values in zip(view.candidates, _values(view, reads), strict=True):
-            yield view.id.driver, published.number(c), bool(c.device.consumes_counters), values
-
-
 def _rows(view: NodePool, reads: AttributeReads, patterns: Sequence[Sequence[Hashable]]) -> Iterator[Hashable]:
     published = _Published()
     for number, (c, values) in enumerate(zip(view.candidates, _values(view, reads), strict=True)):
         yield published.of(c), values, [p[number] for p in patterns]
 
 
-def _values(view: NodePool, reads: AttributeReads) -> Iterator[Hashable]:
+def _values(view: NodePool | SliceView, reads: AttributeReads) -> Iterator[Hashable]:
     """The attributes that are read of each candidate."""
     for of_device in view.attributes:
         names = sorted(of_device) if reads.everything else reads.values
         yield tuple([(name, _typed(of_device.get(name, _ABSENT))) for name in names])
+
+
+class Rows:
+    """Values for candidates: equal for those that differ in names, circumstances and consumed counters alone.
+
+    Args:
+        reads: what is read of devices.
+    """
+
+    def __init__(self, reads: AttributeReads) -> None:
+        self._reads = reads
+        self._published = _Published()
+
+    def of(self, view: SliceView) -> Iterator[Hashable]:
+        """A value for each candidate of a slice."""
+        for c, values in zip(view.candidates, _values(view, self._reads), strict=True):
+            yield c.device.driver, self._published.number(c), bool(c.device.consumes_counters), values
 
 
 class _Published:

@@ -9,120 +9,48 @@ each set of held devices, and shared by all groups that are equal but for the na
 
 Devices of a kind that lie side by side, such as eight equal GPUs, are a run. Where no device consumes counters, it
 only matters how many devices of each run are free, so that few answers are worked out for thousands of nodes.
-
-A tally is how many devices of each model are left, as one number: each model has some bits of it. Tallies of parts of a
-node are added up. So what is left on thousands of nodes is a sum for each, and few leftovers have to be built.
 """
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator.allocate import Task
 from allocator.cel.selectors import Selectors
-from allocator.checks.compatibility import has_groups
-from allocator.checks.counters import SHORT, CounterKey, counter_demand, full
-from allocator.checks.in_use import IN_USE
-from allocator.checks.table import needs_search
-from allocator.checks.taint_rules import NO_RULES
-from allocator.equivalence.fingerprint import AttributeReads, rows_of
+from allocator.checks.counters import CounterKey, full
+from allocator.equivalence.device_facts import (
+    MOST_RUNS,
+    Facts,
+    KnownFacts,
+    PoolFacts,
+    SliceFacts,
+    Tallies,
+    TooManyModelsError,
+    facts_of,
+    joined_runs,
+)
+from allocator.equivalence.fingerprint import AttributeReads
 from allocator.errors import SearchLimitError
 from allocator.model.claims import AllocationMode, Claim
-from allocator.model.slices.device import Device
-from allocator.policies.leftover import NOTHING_LEFT, DeviceModel, Leftover, Parts, model_of
+from allocator.policies.leftover import Parts
 from allocator.policies.merit import Merit, merit_of_one
-from allocator.policies.policy import DeviceKind, Policy, Sizes, sizes_of
+from allocator.policies.policy import DeviceKind, Policy
 from allocator.reason import UNREACHABLE, Cause, Reason
-from allocator.search.candidates import SUITS, Alternative, Candidates
-from allocator.search.limits import SearchBudget, TimedSelectors
-from allocator.search.plan import plan
+from allocator.search.limits import SearchBudget
 from allocator.tools.fields import AllocatorError
-from allocator.usage import Usage
-
-_BITS: Final = 24
-"""Bits for each device model: no node has that many devices."""
-
-_FREE: Final = 1.0
-"""The room of a device that is not shared."""
 
 _MAX_KNOWN: Final = 4096
-"""Leftovers, or answers, that are remembered; at more, all are forgotten."""
-
-_MOST_RUNS: Final = 8
-"""Runs by which answers are remembered: to count what is free in more of them takes longer than to look at devices."""
-
-
-class Tallies:
-    """The device models of some devices that nobody shares.
-
-    Args:
-        reads: the attributes by which devices are told apart; qualified names.
-        full: the full values of all counters that the devices consume.
-    """
-
-    def __init__(self, reads: Sequence[str], full: Mapping[CounterKey, int]) -> None:
-        self._reads = reads
-        self._parts = Parts(full)
-        self._numbers: dict[DeviceModel, int] = {}
-        self._leftovers: dict[int, Leftover] = {0: NOTHING_LEFT}
-
-    def of(self, device: Device) -> int:
-        """The tally of a device that is left."""
-        model = model_of(device, self._reads, self._parts.of(device), is_shared=False)
-        return 1 << _BITS * self._numbers.setdefault(model, len(self._numbers))
-
-    def leftover(self, tally: int) -> Leftover:
-        """What is left; the same object for equal tallies, as long as it is remembered."""
-        found = self._leftovers.get(tally)
-        if found is None:
-            if len(self._leftovers) >= _MAX_KNOWN:
-                self._leftovers = {0: NOTHING_LEFT}
-            found = self._leftovers[tally] = self._built(tally)
-        return found
-
-    def _built(self, tally: int) -> Leftover:
-        counts = [(model, tally >> _BITS * number & (1 << _BITS) - 1) for model, number in self._numbers.items()]
-        return frozenset([((model, _FREE), count) for model, count in counts if count])
-
+"""Answers, or sets of held devices of a group, that are remembered; at more, all are forgotten."""
 
 States: TypeAlias = Sequence[Hashable]
 """Device by device: 0 if it is free, 1 if it is held."""
 
 Offers: TypeAlias = tuple[tuple[int, DeviceKind], ...]
 """Each kind of free device in a group, with the number in the group of the first device of that kind."""
-
-"""Sets of held devices that are remembered for a group; at more, all are forgotten."""
-
-
-class Facts(NamedTuple):
-    """The facts that decide whether a request for one device gets this device.
-
-    Attributes:
-        refused: what speaks against the device if it is free; None: nothing.
-        if_held: what speaks against the device if it is held.
-        is_part: the device consumes counters.
-        tally: of the device, if it counts in what is left (`allocator.equivalence.single_device`), else 0.
-        draws: the counters that it consumes, and how much, in units of 10**-9.
-    """
-
-    sizes: Sizes
-    refused: Cause | None
-    if_held: Cause
-    is_part: bool = False
-    tally: int = 0
-    draws: tuple[tuple[CounterKey, int], ...] = ()
-
-
-def _runs(devices: Iterable[Iterable[Facts]]) -> Iterator[slice]:
-    """The positions of devices in a row that belong to one pool and are of one kind."""
-    end = 0
-    for of_pool in devices:
-        for _, run in groupby(of_pool):
-            start, end = end, end + len(list(run))
-            yield slice(start, end)
 
 
 class GroupState(NamedTuple):
@@ -283,13 +211,13 @@ class CounterGroup:
 
 
 def counter_groups(
-    devices: Sequence[Facts], full: Mapping[CounterKey, int], kinds: DeviceKinds
+    devices: Mapping[int, Facts], full: Mapping[CounterKey, int], kinds: DeviceKinds
 ) -> Iterator[CounterGroup]:
-    """The counter groups of some devices; a device that consumes no counters is in none."""
+    """The counter groups of devices that consume counters, by their positions among all devices."""
     known: dict[Hashable, GroupMemory] = {}
     for positions in _related(devices):
         members = [devices[position] for position in positions]
-        runs = tuple([(members[run.start], run) for run in _runs([members])])
+        runs = tuple([(members[run.start], run) for run in _runs(members)])
         own = {key: full[key] for device, _ in runs for key, _ in device.draws}
         memory = known.setdefault(_without_names(runs, own), GroupMemory())
         yield CounterGroup(tuple(positions), runs, own, kinds, _picking(positions), memory)
@@ -303,13 +231,19 @@ def _picking(positions: Sequence[int]) -> Callable[[States], tuple[Hashable, ...
     return itemgetter(*positions)
 
 
-def _related(devices: Sequence[Facts]) -> list[list[int]]:
+def _runs(devices: Iterable[Facts]) -> Iterator[slice]:
+    """The positions of devices in a row that are equal."""
+    end = 0
+    for _, run in groupby(devices):
+        start, end = end, end + len(list(run))
+        yield slice(start, end)
+
+
+def _related(devices: Mapping[int, Facts]) -> list[list[int]]:
     """The positions of devices that have counter sets in common, directly or through other devices."""
     group_of: dict[Hashable, list[int]] = {}
     sets_of: dict[int, set[Hashable]] = {}
-    for position, device in enumerate(devices):
-        if not device.draws:
-            continue
+    for position, device in devices.items():
         sets = sets_of.get(id(device))
         if sets is None:
             sets = sets_of[id(device)] = {key[:2] for key, _ in device.draws}
@@ -369,6 +303,25 @@ def is_single(claims: Sequence[Claim]) -> bool:
     )
 
 
+class _Span(NamedTuple):
+    """The positions of the devices of a slice among all devices."""
+
+    start: int
+    end: int
+    facts: SliceFacts
+
+
+_START: Final = itemgetter(0)
+
+
+class _Reached(NamedTuple):
+    """The positions of the devices of a pool that the node can reach."""
+
+    start: int
+    end: int
+    spans: Sequence[_Span]
+
+
 class Single:
     """Answers for nodes that differ only in which devices are held.
 
@@ -387,8 +340,7 @@ class Single:
     def __init__(
         self,
         request: str,
-        devices: Sequence[Sequence[Facts]],
-        reached: Sequence[int],
+        pools: Sequence[PoolFacts],
         full: Mapping[CounterKey, int],
         choose: Callable[[Mapping[DeviceKind, int]], DeviceKind | None],
         tallies: Tallies | None = None,
@@ -396,24 +348,52 @@ class Single:
         self._request = request
         self._choose = choose
         self._tallies = tallies
-        self._devices = tuple(chain.from_iterable(devices))
-        self._all_free = tuple([bytes(len(of_pool)) for of_pool in devices])  # zeros
-        ends = [sum(map(len, devices[:number])) + count for number, count in enumerate(reached)]
-        self._pools = [(end - count, end) for end, count in zip(ends, reached, strict=True)]
+        self._spans: list[_Span] = []
+        self._pools: list[_Reached] = []
+        self._all_free: list[bytes] = []  # zeros
+        for pool in pools:
+            start, first = self._count, len(self._spans)
+            self._add(pool.slices)
+            self._pools.append(_Reached(start, self._count, self._spans[first:]))
+            self._add((pool.elsewhere,))
+            self._all_free.append(bytes(self._count - start))
         kinds = DeviceKinds()
-        self._groups = tuple(counter_groups(self._devices, full, kinds))
-        self._independent: dict[DeviceKind, array[int]] = {}
-        for position, device in enumerate(self._devices):
-            if not device.draws and device.refused is None:
-                self._independent.setdefault(kinds.of(device, {}, {}), array("I")).append(position)
-        alone = [position for position, each in enumerate(self._devices) if each.tally and not each.draws]
-        self._alone = array("I", alone)
-        self._tallies_alone = tuple([self._devices[position].tally for position in alone])
+        drawing = {start + place: facts.devices[place] for start, _, facts in self._spans for place in facts.drawing}
+        self._groups = tuple(counter_groups(drawing, full, kinds))
         self._group_of = {position: group for group in self._groups for position in group.positions}
+        self._independent: dict[DeviceKind, list[tuple[int, array[int]]]] = {}
+        for start, _, facts in self._spans:
+            for device, places in facts.places:
+                if device.refused is None:
+                    self._independent.setdefault(kinds.of(device, {}, {}), []).append((start, places))
         self._merits: dict[tuple[DeviceKind, float, int, int], Merit] = {}
-        self._runs = () if self._groups else tuple(_runs(devices))
-        self.is_counted = 0 < len(self._runs) == sum(map(bool, devices)) <= _MOST_RUNS
+        self._runs = () if self._groups else self._counted_runs(pools)
+        self.is_counted = 0 < len(self._runs) == sum(map(bool, self._all_free))
         self._answers: dict[tuple[int, ...], Merit | NotFound] = {}
+
+    @property
+    def _count(self) -> int:
+        """The number of devices."""
+        return self._spans[-1].end if self._spans else 0
+
+    def _add(self, slices: Iterable[SliceFacts]) -> None:
+        for facts in slices:
+            if facts.devices:
+                self._spans.append(_Span(self._count, self._count + len(facts.devices), facts))
+
+    @staticmethod
+    def _counted_runs(pools: Sequence[PoolFacts]) -> tuple[slice, ...]:
+        """The positions of equal devices in a row, if there are few such runs; else nothing."""
+        found: list[slice] = []
+        end = 0
+        for pool in pools:
+            runs = joined_runs([facts.runs for facts in (*pool.slices, pool.elsewhere)])
+            if runs is None or len(found) + len(runs) > MOST_RUNS:
+                return ()
+            for _, length in runs:
+                found.append(slice(end, end + length))
+                end += length
+        return tuple(found)
 
     def answer(self, states: Sequence[States]) -> Merit | NotFound | None:
         """The answer of `allocate`: the merit of the allocation, or why there is none. None: only a search can tell.
@@ -427,9 +407,9 @@ class Single:
             pools = zip(states, self._all_free, strict=True)
             held = tuple(chain.from_iterable([of_pool or free for of_pool, free in pools]))
         count = held.count(0)
-        if len(held) != len(self._devices) or count + held.count(1) != len(held):
+        if len(held) != self._count or count + held.count(1) != len(held):
             return None
-        if not 0 < len(self._runs) <= _MOST_RUNS:
+        if not self._runs:
             return self._worked_out(held)
         free = (count,) if len(self._runs) == 1 else tuple([held[run].count(0) for run in self._runs])
         found = self._answers.get(free)
@@ -444,8 +424,9 @@ class Single:
 
     def _worked_out(self, held: States) -> Merit | NotFound | None:
         firsts: dict[DeviceKind, int] = {}
-        for kind, positions in self._independent.items():
-            position = next((position for position in positions if held[position] == 0), None)
+        for kind, parts in self._independent.items():
+            free = (start + place for start, places in parts for place in places if held[start + place] == 0)
+            position = next(free, None)
             if position is not None:
                 firsts[kind] = position
         tally = 0
@@ -463,14 +444,18 @@ class Single:
         if chosen is None:
             return NotFound(self._request, frozenset(self._causes(held)))
         position = firsts[chosen]
-        free = self._free_without(position, held)
+        share = self._free_without(position, held)
         if self._tallies is None:
-            return self._merit(chosen, free, 0, 0)
-        alone = zip(self._alone, self._tallies_alone, strict=True)
-        before = tally + sum([tally for place, tally in alone if held[place] == 0])
+            return self._merit(chosen, share, 0, 0)
+        before = tally + sum([facts.tally_left(held[start:end]) for start, end, facts in self._spans])
         taken_of = self._group_of.get(position)
-        taken = self._devices[position].tally if taken_of is None else taken_of.taken_by(position, taken_of.pick(held))
-        return self._merit(chosen, free, before, before - taken)
+        taken = self._tally_at(position) if taken_of is None else taken_of.taken_by(position, taken_of.pick(held))
+        return self._merit(chosen, share, before, before - taken)
+
+    def _tally_at(self, position: int) -> int:
+        """The tally of a device."""
+        start, _, facts = self._spans[bisect_right(self._spans, position, key=_START) - 1]
+        return facts.devices[position - start].tally
 
     def _merit(self, kind: DeviceKind, free: float, before: int, after: int) -> Merit:
         """The merit of a device; ``before``, ``after``: tallies of what is left, 0 if that does not count."""
@@ -489,31 +474,33 @@ class Single:
 
     def _free_without(self, position: int, held: States) -> float:
         """The share of a pool's devices that is free when one more is taken."""
-        start, end = self._pools[0]
+        start, end, _ = self._pools[0]
         if len(self._pools) > 1:
-            start, end = next((start, end) for start, end in self._pools if start <= position < end)
+            start, end, _ = next(each for each in self._pools if each.start <= position < each.end)
         return (held[start:end].count(0) - 1) / (end - start)
 
     def _causes(self, held: States) -> Iterator[Cause]:
         """What speaks against each device that the node can reach, if the request gets none of them."""
-        for start, end in self._pools:
-            for device, state in zip(self._devices[start:end], held[start:end], strict=True):
-                yield device.if_held if state == 1 else device.refused or SHORT
+        for _, _, spans in self._pools:
+            for start, end, facts in spans:
+                yield from facts.causes_among(held[start:end])
 
 
 def single_of(
-    task: Task, selectors: Selectors, policy: Policy, reads: AttributeReads, budget: SearchBudget
+    task: Task, selectors: Selectors, policy: Policy, reads: AttributeReads, budget: SearchBudget, known: KnownFacts
 ) -> Single | None:
     """The `Single` for all nodes that differ from the task's node only in what is held; None: only a search can tell.
 
     Of the task, whose claims are `is_single`, the usage is not read.
 
     Args:
-        task: the claims, and one of the nodes.
+        task: the claims, and one of the nodes, with all slices of its pools.
         selectors: evaluates selectors.
         policy: chooses the device.
         reads: what the claims and the policy read of devices. Devices that differ in nothing of it are judged once.
         budget: the limits.
+        known: the facts about slices that tasks with these claims, classes, features and policy have met. The slices of
+            this task are added.
 
     Raises:
         SearchLimitError: a limit was reached.
@@ -522,76 +509,16 @@ def single_of(
         return None
     if policy.weighs_leftover and not task.features.partitionable_devices:
         return None  # counters then count in what is left, but not in the choice
-    timed = TimedSelectors(selectors, budget)
-    candidates = Candidates(task.node, task.pools, Usage(), NO_RULES, task.features, timed)
     counters = {key: amount for pool in task.pools for key, amount in full(pool).items()}
-    tallies = Tallies(policy.reads, counters) if policy.weighs_leftover else None
+    parts = Parts(counters) if policy.weighs_leftover else None
     try:
         budget.step()
-        (slot,) = plan(task.claims, task.classes, task.pools, candidates, task.features).slots
-        (wanted,) = slot.alternatives
-        is_grouped = any(has_groups(each.device) for each in candidates.all)
-        judged = None if is_grouped else _judged(candidates, wanted, rows_of(task.pools, reads), tallies)
-        if judged is None:
-            return None
+        found = facts_of(task, selectors, reads, budget, known, parts)
     except SearchLimitError:
         raise
-    except AllocatorError:
+    except (AllocatorError, TooManyModelsError):
         return None
-    reached = iter(judged)
-    devices = [[*islice(reached, len(pool.candidates)), *map(_beyond_reach, pool.elsewhere)] for pool in task.pools]
-    if not task.features.partitionable_devices:
-        devices = [[each._replace(draws=()) for each in of_pool] for of_pool in devices]
-    numbers = [len(pool.candidates) for pool in task.pools]
-    return Single(wanted.label, devices, numbers, counters, policy.single, tallies)
-
-
-def _judged(
-    candidates: Candidates, wanted: Alternative, rows: Iterable[Hashable], tallies: Tallies | None
-) -> Sequence[Facts] | None:
-    """What decides about each device that the node can reach; None: only a search can tell.
-
-    Most devices of a node are alike: one object for all of them takes 8 bytes for each instead of 250.
-
-    Args:
-        candidates: the devices.
-        wanted: the request.
-        rows: as `rows_of`: devices with equal rows are judged once.
-        tallies: of what is left; None: that does not count.
-
-    Raises:
-        AllocatorError: as `Candidates.judge`.
-    """
-    judged: dict[Hashable, Facts] = {}
-    known: dict[Hashable, Facts] = {}
-    same: dict[Facts, Facts] = {}
-    found: list[Facts] = []
-    for index, row in enumerate(rows):
-        device = candidates.all[index].device
-        draws = counter_demand(device) if device.consumes_counters else ()
-        facts = known.get((row, draws))
-        if facts is None:
-            if needs_search(wanted.checks, candidates.all[index]):
-                return None
-            facts = judged.get(row) or judged.setdefault(row, _facts(candidates, wanted, index))
-            facts = facts._replace(tally=0 if tallies is None else tallies.of(device), draws=draws)
-            facts = known[row, draws] = same.setdefault(facts, facts)
-        found.append(facts)
-    return found
-
-
-def _facts(candidates: Candidates, wanted: Alternative, index: int) -> Facts:
-    """What decides about a device, without its tally and what it draws."""
-    device, known = candidates.all[index].device, candidates.judge(wanted, index)
-    if_free = candidates.refusal_if_free(wanted, index)
-    return Facts(
-        sizes_of(device),
-        None if known is SUITS else known.cause,
-        IN_USE.cause if if_free is None else if_free.cause,
-        bool(device.consumes_counters),
-    )
-
-
-def _beyond_reach(device: Device) -> Facts:
-    """A device of another node that consumes counters of the pool."""
-    return Facts((), UNREACHABLE, UNREACHABLE, is_part=True, draws=counter_demand(device))
+    if found is None:
+        return None
+    label, pools = found
+    return Single(label, pools, counters, policy.single, None if parts is None else known.tallies)

@@ -26,7 +26,15 @@ from allocator import (
     Usage,
 )
 from allocator.checks import NO_RULES
-from allocator.equivalence import NotFound, Single, attribute_reads_of, device_circumstances, is_single, single_of
+from allocator.equivalence import (
+    KnownFacts,
+    NotFound,
+    Single,
+    attribute_reads_of,
+    device_circumstances,
+    is_single,
+    single_of,
+)
 from allocator.model.features import ALL_FEATURES
 from allocator.node_selectors import NODE_OPERATIONS_FEATURE
 from allocator.policies import BEST_FIT, FIRST_FIT, POLICIES, Merit, Policy, fragmentation
@@ -36,6 +44,7 @@ from tests.allocator.worlds import (
     DRIVER,
     NODE,
     SELECTORS,
+    TICK,
     World,
     alternative,
     claim,
@@ -54,11 +63,11 @@ EACH_POLICY = pytest.mark.parametrize("policy", [FIRST_FIT, BEST_FIT, BY_FRAGMEN
 IS_FAST = f"device.attributes['{DRIVER}'].fast"
 
 
-def single(world: World, wanted: Claim, **limits: Any) -> Single | None:
+def single(world: World, wanted: Claim, known: KnownFacts | None = None, **limits: Any) -> Single | None:
     budget = SearchBudget(Limits(**limits), ticks())
     task = world.task(wanted)
     reads = attribute_reads_of(task.claims, task.classes, SELECTORS, budget, world.policy)
-    return single_of(task, SELECTORS, world.policy, reads, budget)
+    return single_of(task, SELECTORS, world.policy, reads, budget, known or KnownFacts(world.policy.reads))
 
 
 def told(world: World, found: Single, usage: Usage) -> Merit | str | None:
@@ -97,7 +106,7 @@ def test_devices_that_are_alike_are_judged_once() -> None:
     """Each judgement reads the clock, so that with 40 readings only a few devices can be judged."""
     devices = [device(f"d{number}", {"fast": number % 2 == 0, "uuid": f"u{number}"}) for number in range(100)]
     world = World(pool(*devices))
-    assert single(world, claim(want("gpu", 1, IS_FAST)), seconds=40)
+    assert single(world, claim(want("gpu", 1, IS_FAST)), seconds=40 * TICK)
 
 
 def test_partitions_are_judged_once_for_all_hardware() -> None:
@@ -107,7 +116,8 @@ def test_partitions_are_judged_once_for_all_hardware() -> None:
         for part in range(5)
     ]
     counters = {f"gpu-{gpu}": {"units": 5} for gpu in range(20)}
-    assert single(World(pool(*parts, counters=counters, slice_count=2)), claim(want("gpu", 1, IS_FAST)), seconds=40)
+    world = World(pool(*parts, counters=counters, slice_count=2))
+    assert single(world, claim(want("gpu", 1, IS_FAST)), seconds=40 * TICK)
 
 
 # --- the law ------------------------------------------------------------------------------------------------

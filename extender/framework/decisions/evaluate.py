@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, Optional
 
 from allocator import Allocation, Claim, DeviceClass, SearchLimitError
-from allocator.equivalence import AttributeReads, NotFound, Single, is_single, runs_of
+from allocator.equivalence import AttributeReads, KnownFacts, NotFound, Single, is_single, runs_of
 from allocator.policies import Merit, Policy
 from allocator.tools import Recent
 from allocator.usage import PoolUsage
@@ -640,17 +640,26 @@ class Decider(View[NodeIndex]):
             return found
         claims, classes = lookup.claims, lookup.node_index.snapshot.classes
         reads = solver.reads(claims, classes)
-        return self._caches.keep(lookup.signature, SignatureCache(reads, _single_of(claims, classes, reads)))
+        return self._caches.keep(
+            lookup.signature, SignatureCache(reads, _single_of(claims, classes, reads, solver.policy))
+        )
 
 
 def _single_of(
-    claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass], reads: AttributeReads
+    claims: tuple[Claim, ...], classes: Mapping[str, DeviceClass], reads: AttributeReads, policy: Policy
 ) -> Callable[[Solver, NodeView], Single | None] | None:
     if not is_single(claims):
         return None
-    return lambda solver, seen: solver.single(
-        claims, classes, seen.node, tuple([fingerprint.view for fingerprint in seen.pool_fingerprints]), reads
-    )
+    known = KnownFacts(policy.reads)
+
+    def single_of(solver: Solver, seen: NodeView) -> Single | None:
+        nonlocal known
+        if known.is_full:
+            known = KnownFacts(policy.reads)
+        views = tuple([fingerprint.view for fingerprint in seen.pool_fingerprints])
+        return solver.single(claims, classes, seen.node, views, reads, known)
+
+    return single_of
 
 
 def _node_views(lookup: Lookup) -> list[NodeView | None]:

@@ -30,7 +30,7 @@ from allocator import (
     Usage,
     allocate,
 )
-from allocator.equivalence import AttributeReads, Single, attribute_reads_of, selection_of, single_of
+from allocator.equivalence import AttributeReads, KnownFacts, Single, attribute_reads_of, selection_of, single_of
 from allocator.policies import BEST_FIT, Policy
 from allocator.pools import Candidate, NodePool
 from allocator.search import SearchBudget
@@ -339,6 +339,7 @@ class Solver:
         node: Node,
         views: tuple[NodePool, ...],
         reads: AttributeReads,
+        known: KnownFacts,
     ) -> Single | None:
         """Tells the answer of nodes that differ from this one only in usage; None if that takes a search.
 
@@ -348,6 +349,7 @@ class Solver:
             node: one of the nodes.
             views: what it sees of the pools.
             reads: as `reads` has it.
+            known: what is known of slices for these claims.
 
         Raises:
             SearchLimitError: a limit was reached.
@@ -355,7 +357,8 @@ class Solver:
         """
         task = Task(node=node, claims=claims, classes=classes, pools=views, usage=Usage(), features=self.features)
         return self._asked(
-            claims, lambda limits: single_of(task, self.selectors, self.policy, reads, SearchBudget(limits, self.clock))
+            claims,
+            lambda limits: single_of(task, self.selectors, self.policy, reads, SearchBudget(limits, self.clock), known),
         )
 
     def reads(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> AttributeReads:

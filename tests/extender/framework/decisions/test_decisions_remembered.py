@@ -9,6 +9,7 @@ import pytest
 from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, Selectors
 from allocator.cel import Expired, never
 from allocator.model.features import ALL_FEATURES
+from allocator.policies import BEST_FIT, Policy, fragmentation
 from allocator.pools import NodePool
 from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.nodes import parse_node_object
@@ -218,6 +219,26 @@ def test_a_large_pool_that_changes_all_the_time_is_not_kept_as_it_was(selectors:
     devices = slices * of_slice
     assert max(len(cache.fingerprints), len(cache.singles), len(cache.known.by_node_view)) <= 2
     assert pools() - of_others <= 2 + 200_000 // devices
+
+
+@pytest.mark.parametrize("policy", [BEST_FIT, fragmentation([f"{DRIVER}/model"])], ids=lambda policy: policy.name)
+def test_after_a_change_of_one_slice_selectors_are_evaluated_on_its_devices_alone(policy: Policy) -> None:
+    slices, of_slice = 12, 20
+
+    def piece(number: int, changed: str = "") -> Object:
+        made = [{"name": f"gpu-{number}-{i}", **texts(model="x", uuid=f"{changed}{i}")} for i in range(of_slice)]
+        return named(local_slice("a"), f"a-{number}", slices=slices, devices=made)
+
+    scene = Scene(GPU, node("a"), *(piece(number) for number in range(slices)))
+    selectors = Counted()
+    scene.decider = Decider(replace(scene.decider.solver, selectors=selectors, policy=policy), scene.state)
+    uuid = request(selectors=[f'{MODEL} && device.attributes["{DRIVER}"].uuid != "none"'])
+    assert yes(scene.ask(uuid, names=("a",))) == [True]
+    before = selectors.count
+    scene.happens(piece(3, "new-"))
+    assert yes(scene.ask(uuid, names=("a",))) == [True]
+    evaluations = 4  # a selector of the class and one of the request, for a free device and for a held one
+    assert selectors.count - before == evaluations * of_slice
 
 
 def test_large_values_have_fewer_numbers() -> None:
