@@ -6,14 +6,16 @@ further share of a device, the claim asks for the smallest amounts.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import Final
+from operator import attrgetter, is_
+from typing import Any, Final
 
 from immutables import Map
 
-from allocator.checks.capacity import as_refusal, capacity_left, least_requests
+from allocator.checks.capacity import as_refusal, capacity_left, gives_all, least_requests
 from allocator.checks.check import Asked, DeviceState, Refusal, Situation, gate_off
 from allocator.checks.compatibility import EXCLUDED, INCOMPATIBLE
 from allocator.checks.counters import SHORT, Counters, counter_demand
@@ -57,8 +59,69 @@ class Vantage:
     view: NodePool
 
 
-def vantages(pool: Pool, nodes: Iterable[Node], features: Features) -> tuple[Vantage, ...]:
-    """The different vantages of a pool; ``nodes`` are those that may reach it (`Pool.node_names`)."""
+class Vantages:
+    """All vantages of a pool. Those of a plain pool are worked out when somebody asks: it is judged without them.
+
+    Attributes:
+        is_plain: a node sees the whole pool, and only what claims hold of a device keeps further claims from it.
+
+    Args:
+        pool: the pool.
+        nodes: those that may reach it (`Pool.node_names`).
+        features: of the cluster.
+    """
+
+    __slots__ = ("_features", "_found", "_nodes", "_pool", "is_plain")
+
+    def __init__(self, pool: Pool, nodes: Iterable[Node], features: Features) -> None:
+        is_plain = _is_plain(pool)
+        self._pool = pool
+        self._features = features
+        self._nodes = tuple(nodes) if is_plain else ()
+        self._found = None if is_plain else _vantages(pool, nodes, features)
+        self.is_plain = bool(self._nodes)
+
+    def __iter__(self) -> Iterator[Vantage]:
+        """The different vantages."""
+        if self._found is None:
+            self._found = _vantages(self._pool, self._nodes, self._features)
+        return iter(self._found)
+
+
+_DESCRIBED: Final = {"id", "attributes", "capacity", "quantities"}
+"""The fields of a device by which no check refuses it to a claim without wishes, but for capacities with a policy."""
+
+_ALWAYS_SET: Final = {"name", "pool", "generation", "slice_count", "placement", "devices", "created", "revision"}
+
+
+def _others(of: type[Device | Slice], known: AbstractSet[str]) -> tuple[Callable[[Any], object], object]:
+    """A function that reads all other fields of a device or a slice, and their values if none of them is set."""
+    others = [each for each in fields(of) if each.name not in known]
+    return attrgetter(*(each.name for each in others)), tuple([each.default for each in others])
+
+
+_of_device, _UNSET_IN_DEVICE = _others(Device, _DESCRIBED)
+_of_slice, _UNSET_IN_SLICE = _others(Slice, _ALWAYS_SET)
+
+
+def _is_plain(pool: Pool) -> bool:
+    """Whether a pool is one slice for one node, and its devices have no optional fields."""
+    if len(pool.slices) != 1:
+        return False
+    (only,), devices = pool.slices, pool.slices[0].devices
+    capacities = {id(each.capacity): each.capacity for each in devices}  # most devices of a driver share one
+    return (
+        only.slice_count == 1
+        and only.placement is not None
+        and only.placement.node_name is not None
+        and _of_slice(only) == _UNSET_IN_SLICE
+        and all(_of_device(each) == _UNSET_IN_DEVICE for each in devices)
+        and len({each.id.device for each in devices}) == len(devices)
+        and all(gives_all(each) for each in capacities.values())
+    )
+
+
+def _vantages(pool: Pool, nodes: Iterable[Node], features: Features) -> tuple[Vantage, ...]:
     devices = _devices(pool)
     found: dict[object, Vantage] = {}
     for node in nodes:
@@ -78,9 +141,8 @@ def _devices(pool: Pool) -> list[Device]:
 
 def _shows_all(view: NodePool, devices: Sequence[Device]) -> bool:
     """Whether the candidates of a view are just these devices, in this order."""
-    return len(view.candidates) == len(devices) and all(
-        candidate.device is device for candidate, device in zip(view.candidates, devices, strict=True)
-    )
+    candidates = view.candidates
+    return len(candidates) == len(devices) and all(map(is_, [each.device for each in candidates], devices))
 
 
 class _Judge:
@@ -173,15 +235,13 @@ class PoolStates:
     """The states of the devices that the newest generation of a pool publishes.
 
     Args:
-        seen: all vantages of the pool (`vantages`).
+        seen: all vantages of the pool.
         used: what claims hold of the pool.
     """
 
     __slots__ = ("_features", "_pool", "_rules", "_states", "_used", "seen")
 
-    def __init__(
-        self, pool: Pool, seen: tuple[Vantage, ...], used: PoolUsage, rules: TaintRules, features: Features
-    ) -> None:
+    def __init__(self, pool: Pool, seen: Vantages, used: PoolUsage, rules: TaintRules, features: Features) -> None:
         self.seen = seen
         self._pool = pool
         self._used = used
@@ -194,13 +254,24 @@ class PoolStates:
         states = iter(self._states)
         return ((origin, device, next(states)) for origin in self._pool.newest for device in origin.devices)
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether only what claims hold of a device, all of it or nothing, decides its state."""
+        is_plain = self.seen.is_plain and self._rules is NO_RULES
+        return is_plain and not any(each.has_shares for each in self._used.values())
+
     def numbers(self) -> Counter[tuple[DeviceKind, DeviceState]]:
         """The number of devices of each kind and state."""
         return Counter((self.kind_of(device), state) for _, device, state in self)
 
+    @property
+    def partitions(self) -> AbstractSet[str]:
+        """The devices that are partitions, by name."""
+        return frozenset() if self.seen.is_plain else self._pool.partitions
+
     def kind_of(self, device: Device) -> DeviceKind:
         """What a device of the pool is."""
-        return DeviceKind.PARTITION if device.id.device in self._pool.partitions else DeviceKind.PHYSICAL
+        return DeviceKind.PARTITION if device.id.device in self.partitions else DeviceKind.PHYSICAL
 
     def is_tainted(self, device: Device, tolerations: Sequence[Toleration] = ()) -> bool:
         """Whether a taint keeps off further claims with these tolerations, whoever holds the device."""
@@ -244,11 +315,20 @@ class PoolStates:
     def _judged(self) -> tuple[DeviceState, ...]:
         """The best state of each device from any vantage."""
         devices = _devices(self._pool)
-        if len(self.seen) == 1 and _shows_all(self.seen[0].view, devices):
-            judge = self._judge(self.seen[0]).judge
-            return tuple([judge(candidate)[0] for candidate in self.seen[0].view.candidates])
+        if self._is_plain:
+            held = self._used.get
+            return tuple(
+                [
+                    DeviceState.FREE if (used := held(each.id.device)) is None else state_if_held(each, used)
+                    for each in devices
+                ]
+            )
+        seen = tuple(self.seen)
+        if len(seen) == 1 and _shows_all(seen[0].view, devices):
+            judge = self._judge(seen[0]).judge
+            return tuple([judge(candidate)[0] for candidate in seen[0].view.candidates])
         found: dict[Device, DeviceState] = {}
-        for vantage in self.seen:
+        for vantage in seen:
             judge = self._judge(vantage).judge
             for candidate in vantage.view.candidates:
                 state, before = judge(candidate)[0], found.get(candidate.device)

@@ -463,6 +463,8 @@ def _is_relevant(s: Slice, node: Node, features: Features) -> bool:
 
 def unsupported(device: Device) -> str:
     """An attribute of a type unknown to us; empty if there is none."""
+    if tuple not in map(type, device.attributes.values()):  # most devices have no lists
+        return ""
     return next((name for name, value in device.attributes.items() if isinstance(value, tuple) and not value), "")
 
 

@@ -60,6 +60,11 @@ def least_requests(device: Device, *, fractional: bool) -> Requests:
     return tuple([(n, ask) for n, c, ask in found if _is_less(n, c, ask, fractional=fractional)])
 
 
+def gives_all(capacity: Mapping[str, Capacity]) -> bool:
+    """Whether a request without wishes gets all of each capacity of a device that is free."""
+    return all(each.policy is None and each.value.nano >= 0 for each in capacity.values())
+
+
 def capacity_left(device: Device, used: DeviceUsage) -> Iterator[tuple[str, Quantity, Quantity]]:
     """Each capacity of a device: its name, what is left of it (negative: too much is held), and all of it."""
     for name, each in device.capacity.items():

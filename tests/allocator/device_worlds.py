@@ -26,7 +26,7 @@ from allocator import (
     allocate,
 )
 from allocator.checks import NO_RULES, DeviceState, TaintRules
-from allocator.device_states import PoolStates, vantages
+from allocator.device_states import PoolStates, Vantages
 from allocator.model.devices import Capacity, DeviceTaint, RequestPolicy, ValidRange
 from allocator.model.features import ALL_FEATURES
 from allocator.model.nodes import NodeSelectorTerm, Requirement
@@ -61,7 +61,7 @@ class DeviceWorld:
         for pool in self.inventory.pools.values():
             names = pool.node_names
             nodes = [each for each in self.nodes if names is None or each.name in names]
-            seen = vantages(pool, nodes, self.features)
+            seen = Vantages(pool, nodes, self.features)
             of_pool = PoolStates(pool, seen, self.usage.pools.get(pool.id, NOTHING_USED), self.rules, self.features)
             yield from ((origin, each, state, of_pool) for origin, each, state in of_pool)
 
@@ -212,7 +212,28 @@ def _usages(draw: st.DrawFn, device: Device) -> DeviceUsage:
 @st.composite
 def device_worlds(draw: st.DrawFn) -> DeviceWorld:
     """One pool of up to three slices with devices, on up to two nodes, or nodes that are gone."""
-    slices = draw(_pools(0))
+    return draw(_worlds(draw(_pools(0))))
+
+
+@st.composite
+def lone_slices(draw: st.DrawFn) -> DeviceWorld:
+    """One slice, mostly for one node and of devices without optional fields, as most clusters have them."""
+    devices = []
+    for name in "abc"[: draw(st.integers(1, 3))]:
+        if _rarely(draw):
+            devices.append(draw(_devices(name if _almost(draw) else "a", name, None)))
+        else:
+            capacity = {"memory": Capacity(Quantity.from_int(draw(st.integers(-1, 6))))} if _mostly(draw) else {}
+            devices.append(device(name if _almost(draw) else "a", {"self": name}, capacity=capacity))
+    place = Placement("node-1") if _mostly(draw) else draw(st.sampled_from(_PLACEMENTS))
+    total, skips = 1 if _almost(draw) else 2, () if _mostly(draw) else ("*",)
+    only = Slice("slice", pool_id(), 1, total, place, devices=tuple(devices), skip_node_operations=skips)
+    return draw(_worlds([only]))
+
+
+@st.composite
+def _worlds(draw: st.DrawFn, slices: Sequence[Slice]) -> DeviceWorld:
+    """A cluster with one pool."""
     devices = [each for s in slices for each in s.devices]
     usage = Usage()
     held = {each.id.device: draw(_usages(each)) for each in devices if draw(st.booleans())}

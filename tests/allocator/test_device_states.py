@@ -15,6 +15,7 @@ from allocator import (
     DeviceClass,
     DeviceTaint,
     Features,
+    Inventory,
     Limits,
     Node,
     Placement,
@@ -24,11 +25,12 @@ from allocator import (
     Usage,
 )
 from allocator.checks import DeviceState, TaintRules
-from allocator.model.devices import ValidRange
+from allocator.device_states import Vantages
+from allocator.model.devices import Capacity, RequestPolicy, ValidRange
 from allocator.node_selectors import NODE_OPERATIONS_FEATURE
 from allocator.search import SearchBudget, TimedSelectors
 from allocator.usage import DeviceUsage
-from tests.allocator.device_worlds import ZONE_A, DeviceWorld, device_worlds
+from tests.allocator.device_worlds import ZONE_A, DeviceWorld, device_worlds, lone_slices
 from tests.allocator.worlds import DRIVER, HERE, NODE, SELECTORS, device, held, pool, pool_id, q, shared, ticks
 
 EXAMPLES: Final = int(os.environ.get("STATE_EXAMPLES", "100"))
@@ -36,7 +38,7 @@ EXAMPLES: Final = int(os.environ.get("STATE_EXAMPLES", "100"))
 
 
 @settings(max_examples=EXAMPLES)
-@given(device_worlds())
+@given(device_worlds() | lone_slices())
 def test_a_device_is_free_exactly_when_nothing_holds_it_and_a_claim_for_it_alone_gets_it(world: DeviceWorld) -> None:
     for _, each, state, _ in world.states():
         is_held = not world.usage.device(each.id).is_free
@@ -44,7 +46,7 @@ def test_a_device_is_free_exactly_when_nothing_holds_it_and_a_claim_for_it_alone
 
 
 @settings(max_examples=EXAMPLES)
-@given(device_worlds())
+@given(device_worlds() | lone_slices())
 def test_a_device_is_shared_exactly_when_something_holds_it_and_another_claim_gets_a_share(world: DeviceWorld) -> None:
     for _, each, state, _ in world.states():
         is_held = not world.usage.device(each.id).is_free
@@ -52,7 +54,42 @@ def test_a_device_is_shared_exactly_when_something_holds_it_and_another_claim_ge
 
 
 @settings(max_examples=EXAMPLES)
-@given(device_worlds())
+@given(lone_slices())
+def test_a_pool_that_is_judged_without_its_vantages_has_the_same_states(world: DeviceWorld) -> None:
+    nothing = TaintRule("nothing", DeviceTaint("watched", "None"))  # keeps nobody off, and no pool is plain with it
+    judged = replace(world, rules=TaintRules.of([*world.rules.rules, nothing]))
+    assert [state for _, _, state, _ in world.states()] == [state for _, _, state, _ in judged.states()]
+
+
+LONE: Final = pool(device("gpu-0", capacity={"memory": Capacity(q("80Gi"))}), device("gpu-1"))[0]
+_NEGATIVE: Final = {"memory": Capacity(q("-1"))}
+_WITH_POLICY: Final = {"memory": Capacity(q("1"), RequestPolicy())}
+
+SLICES: Final = {
+    "plain": [LONE],
+    "two slices": [LONE, replace(LONE, name="another")],
+    "incomplete": [replace(LONE, slice_count=2)],
+    "all nodes": [replace(LONE, placement=Placement(all_nodes=True))],
+    "gone": [replace(LONE, placement=Placement("node-2"))],
+    "operations": [replace(LONE, skip_node_operations=("*",))],
+    "twice": [replace(LONE, devices=(*LONE.devices, LONE.devices[0]))],
+    "taint": [replace(LONE, devices=(device("gpu-0", taints=(DeviceTaint("sick", "NoSchedule"),)),))],
+    "bound": [replace(LONE, devices=(device("gpu-0", binding_conditions=()),))],
+    "negative": [replace(LONE, devices=(device("gpu-0", capacity=_NEGATIVE),))],
+    "policy": [replace(LONE, devices=(device("gpu-0", capacity=_WITH_POLICY),))],
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_only_a_plain_pool_is_judged_without_its_vantages(name: str) -> None:
+    (found,) = Inventory.of(SLICES[name]).pools.values()
+    names = found.node_names
+    nodes = [NODE] if names is None or NODE.name in names else []
+    assert Vantages(found, nodes, Features()).is_plain == (name == "plain")
+
+
+@settings(max_examples=EXAMPLES)
+@given(device_worlds() | lone_slices())
 def test_what_no_claim_can_have_is_told_unless_its_holders_tell_it(world: DeviceWorld) -> None:
     told = {DeviceState.BLOCKED, DeviceState.TAINTED, DeviceState.UNUSABLE}
     for origin, each, state, states in world.states():

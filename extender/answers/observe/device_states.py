@@ -12,7 +12,7 @@ from immutables import Map
 
 from allocator import Features, Node, PoolId
 from allocator.checks import NO_RULES, DeviceState, TaintRules
-from allocator.device_states import DeviceKind, PoolStates, Vantage, vantages
+from allocator.device_states import DeviceKind, PoolStates, Vantages
 from allocator.pools import Pool
 from allocator.usage import NOTHING_USED, PoolUsage
 from extender.cluster.cluster_state import ClusterState
@@ -41,22 +41,26 @@ class _Seen:
     pool: Pool
     nodes: _Nodes
     named: tuple[Node, ...] | None
-    vantages: tuple[Vantage, ...]
+    vantages: Vantages
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Judged:
-    """The states of a pool's devices, and what they depend on.
-
-    Attributes:
-        counts: how many devices of each kind are in each state, by the order of `_COUNTED`.
-    """
+    """The states of a pool's devices, and what they depend on."""
 
     seen: _Seen
     used: PoolUsage
     rules: TaintRules
     states: PoolStates
-    counts: tuple[int, ...]
+    _counts: tuple[int, ...] | None = None
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many devices of each kind are in each state, by the order of `_COUNTED`; only metrics need them."""
+        if self._counts is None:
+            numbers = self.states.numbers()
+            self._counts = tuple([numbers[each] for each in _COUNTED])
+        return self._counts
 
 
 class DeviceStates:
@@ -104,12 +108,12 @@ class DeviceStates:
         known = self._known.get(pool_id)
         seen = self._refreshed_pool(snapshot.inventory.pools[pool_id], nodes, known.seen if known is not None else None)
         used = snapshot.usage.pools.get(pool_id, NOTHING_USED)
-        rules = snapshot.taint_rules if snapshot.taint_rules.concern(pool_id) else NO_RULES
+        rules = snapshot.taint_rules
+        rules = rules if rules.rules and rules.concern(pool_id) else NO_RULES
         if known is not None and known.seen is seen and known.used is used and known.rules is rules:
             return known
         states = PoolStates(seen.pool, seen.vantages, used, rules, self._features)
-        numbers = states.numbers()
-        return _Judged(seen, used, rules, states, tuple([numbers[each] for each in _COUNTED]))
+        return _Judged(seen, used, rules, states)
 
     def _refreshed_pool(self, pool: Pool, nodes: _Nodes, known: _Seen | None) -> _Seen:
         if known is not None and known.pool is pool and known.nodes is nodes:
@@ -119,7 +123,7 @@ class DeviceStates:
             known.nodes = nodes
             return known
         reaching = (each.node for each in nodes.values()) if named is None else named
-        return _Seen(pool, nodes, named, vantages(pool, reaching, self._features))
+        return _Seen(pool, nodes, named, Vantages(pool, reaching, self._features))
 
     def _lasting(self, nodes: _Nodes) -> _Nodes:
         """Earlier nodes that look the same to the allocator: nodes change all the time, and mostly in other fields."""

@@ -13,7 +13,7 @@ from immutables import Map
 
 from allocator import Device, PoolId, Quantity, Slice
 from allocator.checks import DeviceState
-from allocator.device_states import DeviceKind, PoolStates
+from allocator.device_states import PoolStates
 from allocator.tools import JSON
 from extender.answers.device_models import model_of
 from extender.answers.observe.device_states import DeviceStates
@@ -25,7 +25,7 @@ STATES: Final = tuple(DeviceState)
 GROUP_LABELS: Final = ("node.kubernetes.io/instance-type", "topology.kubernetes.io/zone")
 """Labels by which most clusters tell groups of nodes apart."""
 
-_CODE_OF: Final = {state: str(rank) for rank, state in enumerate(STATES)}
+_DIGITS: Final = "".join(str(rank) for rank in range(len(STATES)))
 
 
 class PoolShape(NamedTuple):
@@ -139,7 +139,7 @@ def _namespaces(pool_id: PoolId, snapshot: Snapshot) -> Mapping[str, set[str]]:
     found: dict[str, set[str]] = {}
     for uid in snapshot.holders.get(pool_id, ()):
         claim = snapshot.claim(uid)
-        namespace = claim.key.namespace if claim is not None else ""
+        namespace = claim.claim.namespace if claim is not None else ""
         results = (each for allocation in snapshot.held_by(uid) for each in allocation.results)
         for each in results if namespace else ():
             if each.device.pool_id == pool_id and not each.admin_access:
@@ -150,33 +150,40 @@ def _namespaces(pool_id: PoolId, snapshot: Snapshot) -> Mapping[str, set[str]]:
 def _row(
     pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates, namespaces: Mapping[str, set[str]]
 ) -> FleetRow:
-    numbers: dict[object, int] = {}
-    hardware = []
-    for _, device, _ in found:
-        counters = device.consumes_counters
-        key = frozenset(each.counter_set for each in counters) if counters else device.id
-        hardware.append(numbers.setdefault(key, len(numbers)))
+    devices = [device for _, device, _ in found]
+    names = tuple([device.id.device for device in devices])
+    partitions = states.partitions
     held: dict[str, list[int]] = {}
-    for index, (_, device, _) in enumerate(found):
-        for namespace in sorted(namespaces.get(device.id.device, ())):
+    for index, name in enumerate(names) if namespaces else ():
+        for namespace in sorted(namespaces.get(name, ())):
             held.setdefault(namespace, []).append(index)
     return FleetRow(
         pool_id,
         node,
         PoolShape(
-            tuple(device.id.device for _, device, _ in found),
-            tuple(hardware),
-            tuple(n for n, each in enumerate(found) if states.kind_of(each[1]) is DeviceKind.PARTITION),
-            tuple(model_of(device) for _, device, _ in found),
+            names,
+            _hardware(devices),
+            tuple([index for index, name in enumerate(names) if name in partitions]) if partitions else (),
+            tuple([model_of(device) for device in devices]),
         ),
-        "".join(_CODE_OF[state] for _, _, state in found),
+        "".join([_DIGITS[STATES.index(state)] for _, _, state in found]),
         {
             index: _least_left(device, states)
             for index, (_, device, state) in enumerate(found)
             if state is DeviceState.SHARED
         },
-        tuple((namespace, tuple(at)) for namespace, at in held.items()),
+        tuple([(namespace, tuple(at)) for namespace, at in held.items()]),
     )
+
+
+def _hardware(devices: Iterable[Device]) -> tuple[int, ...]:
+    """For each device the number of its hardware."""
+    numbers: dict[object, int] = {}
+    keys = [
+        frozenset(each.counter_set for each in device.consumes_counters) if device.consumes_counters else device.id
+        for device in devices
+    ]
+    return tuple([numbers.setdefault(key, len(numbers)) for key in keys])
 
 
 def _least_left(device: Device, states: PoolStates) -> float:
