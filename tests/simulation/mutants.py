@@ -21,6 +21,7 @@ from extender.framework.held_devices import Room
 from extender.kube.api import Event, EventType
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS
+from extender.plugins.abandoned_claims import AbandonedClaims
 from extender.plugins.gangs import gang
 from extender.plugins.gangs.plugin import GangPlugin
 from extender.plugins.orphans import OrphanCollector
@@ -98,6 +99,7 @@ MUTANTS: Final[Mapping[str, tuple[tuple[Any, str, object], ...]]] = {
     "other replicas' allocations are not compared": ((Binder, "_check_against_others", _nothing),),
     "a refused bind takes nothing back": ((Binder, "_undo", _takes_nothing_back),),
     "orphans are not collected": ((OrphanCollector, "look", _nothing), (Binder, "_undo", _takes_nothing_back)),
+    "abandoned claims are not found": ((AbandonedClaims, "tick", _nothing_soon),),
     "a Binding has no preconditions": ((RemoteApi, "bind_pod", _binds_whatever_pod),),
     "every claim counts as reserved": ((Reservation, "is_made", lambda *_: True),),
     "a rejected pod is not woken": ((Writer, "wake", _nothing_soon),),
@@ -132,6 +134,7 @@ NEEDED: Final[Mapping[str, frozenset[str]]] = {
     "an expired watch is not listed again": frozenset({_NARROW, RELIST}),
     "other replicas' allocations are not compared": frozenset({_REPLICAS}),
     "orphans are not collected": frozenset({"extended resources", CRASH_AT_WRITE}),
+    "abandoned claims are not found": frozenset({_NARROW, "pinned"}),
     "a Binding has no preconditions": frozenset({MADE_AGAIN_WHILE_BOUND}),
     "a quota is not asked": frozenset({"quota"}),
     "a quota is asked before bind only": frozenset({_NARROW, "quota"}),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.corpus.chance import Draw
 from tests.corpus.machines import EXTENDED
-from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod
+from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pinned, pod
 from tests.kit.objects.quotas import limited, quota
 from tests.simulation.link import ADMISSION, CUT_WATCH, ERRORS, LATE_WATCH, LOST, PARTITION, SLOWNESS
 from tests.simulation.plan import (
@@ -195,6 +195,18 @@ def _claims_that_are_left(draw: Draw) -> _Scene:
     return scene
 
 
+def _pods_that_end_before_they_have_their_claims(draw: Draw) -> _Scene:
+    """A process ends while it allocates the claims of pods that have a node already, and so do the pods."""
+    scene = _Scene(draw, {"pinned"}, _nodes(2, 2), draw.number(1, 2))
+    for name, at in (("ant", scene.time(1, 5)), ("bee", scene.time(10, 20))):
+        scene.happens(CRASH_AT_WRITE, *[at] * 4)
+        for number in range(2):
+            own = f"{name}{number}-c"
+            scene.comes(at + 0.001, _ours(pinned(f"{name}{number}", own, on=draw.of("ab"))), claim(own))
+        scene.happens("a pod is deleted", *(at + scene.time(3, 9) for _ in range(3)))
+    return scene
+
+
 def _pods_that_are_made_again(draw: Draw) -> _Scene:
     """A pod is deleted and made again, with its name and its claims, while it is being bound."""
     scene = _Scene(draw, set(), _nodes(2, 3), draw.number(1, 2))
@@ -257,7 +269,7 @@ SCENES: Final[Sequence[Sequence[Callable[[Draw], _Scene]]]] = (
     (_victims_that_are_not_needed, _devices_come_before_victims_go),
     (_pods_that_wait_after_a_start,),
     (_changes_that_nobody_tells,),
-    (_claims_that_are_left,),
+    (_claims_that_are_left, _pods_that_end_before_they_have_their_claims),
     (_pods_that_are_made_again,),
 )
 """Those of one line are about the same thing."""
@@ -300,6 +312,11 @@ def _waiting(name: str, *claims: str, said: dict[str, str] | None = None, select
     made = pod(name, *claims, **more)
     if selects:
         made["spec"]["nodeSelector"] = {"kubernetes.io/hostname": selects}
-    made["spec"]["schedulerName"] = "dra-scheduler"
     made["metadata"]["annotations"] = said or {}
+    return _ours(made)
+
+
+def _ours(made: Object) -> Object:
+    """A pod of our scheduler."""
+    made["spec"]["schedulerName"] = "dra-scheduler"
     return made
