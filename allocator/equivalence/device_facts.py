@@ -285,7 +285,7 @@ def facts_of(
     judge = _Judge(candidates, wanted, known.tallies, parts, draws=task.features.partitionable_devices)
     rows, start = Rows(reads), 0
     for view in (view for pool in new for view in pool.slices):
-        facts = None if any(map(has_groups, view.consumers)) else judge.judged(rows.of(view), start)
+        facts = None if _takes_a_search(view) else judge.judged(rows.of(view), start)
         if facts is None:
             return None
         start += len(view.candidates)
@@ -300,6 +300,13 @@ def facts_of(
         )
         for pool in task.pools
     ]
+
+
+def _takes_a_search(view: SliceView) -> bool:
+    """Whether devices of a slice have compatibility groups, or whether `allocation_result` may refuse their slice."""
+    place = view.candidates[0].slice.placement if view.candidates else None
+    has_terms = place is not None and place.node_selector is not None and len(place.node_selector.terms) > 1
+    return has_terms or any(map(has_groups, view.consumers))
 
 
 def _without_known(pool: NodePool, known: Mapping[SliceView, SliceFacts | None]) -> NodePool:

@@ -20,6 +20,7 @@ from allocator import (
     Features,
     Limits,
     Node,
+    NodeSelector,
     Placement,
     SearchLimitError,
     Slice,
@@ -42,6 +43,7 @@ from allocator.search import SearchBudget
 from allocator.usage import NOTHING_USED
 from tests.allocator.worlds import (
     DRIVER,
+    JUST_HERE,
     NODE,
     SELECTORS,
     TICK,
@@ -284,11 +286,13 @@ def own(**fields: Any) -> list[Slice]:
 
 
 SHARED = device("gpu-0", capacity={"memory": "1Gi"}, allow_multiple_allocations=True)
+TWO_TERMS = NodeSelector((*JUST_HERE.terms, *JUST_HERE.terms))
 SPECIAL: list[tuple[str, Sequence[Slice], Claim]] = [
     ("a device that is shared", pool(SHARED), claim(want("gpu"))),
     ("node operations", own(skip_node_operations=("Prepare",)), claim(want("gpu"))),
     ("a place for each device", own(per_device_placement=True, placement=None), claim(want("gpu"))),
     ("a pool that is not complete", pool(device("gpu-0"), slice_count=2), claim(want("gpu"))),
+    ("a node selector with two terms", own(placement=Placement(node_selector=TWO_TERMS)), claim(want("gpu"))),
     ("a selector that fails", pool(device("gpu-0")), claim(want("gpu", 1, IS_FAST))),
     ("a request for nothing", pool(device("gpu-0")), claim(replace(want("gpu"), alternatives=()))),
 ]

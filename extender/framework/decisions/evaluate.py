@@ -140,10 +140,11 @@ class SignatureCache:
         self.is_full = self.is_full or self.devices > self.room or max(came, default=0) > _LARGE_VIEW
         return known
 
-    def answer(self, node_view: NodeView, fingerprint: Hashable) -> Merit | NotFound | None:
+    def answer(self, node_view: NodeView, fingerprint: Hashable, node_index: NodeIndex) -> Merit | NotFound | None:
         """A node's answer, if it is told without a search and without evaluating selectors; else None."""
         single = self.singles.get(fingerprint)
-        return None if single is None or None in node_view.used else single.answer(node_view.states)
+        states = None if single is None else node_index.states(node_view)
+        return None if single is None or states is None else single.answer(states)
 
     def counted(self, node_view: NodeView, fingerprint: Hashable) -> tuple[Hashable, tuple[int, ...]] | None:
         """Equal for node views on which as many devices are held; None if it matters which ones."""
@@ -152,7 +153,9 @@ class SignatureCache:
             return None
         return fingerprint, node_view.held
 
-    def settled(self, node_view: NodeView, key: tuple[Hashable, int], solver: Solver | None) -> Hashable:
+    def settled(
+        self, node_view: NodeView, key: tuple[Hashable, int], node_index: NodeIndex, solver: Solver | None
+    ) -> Hashable:
         """Equal for node views that differ only in which of several identical devices are in use.
 
         A `Merit` or `NotFound` if a node's answer is known without a search. None if selectors would have to be
@@ -161,6 +164,7 @@ class SignatureCache:
         Args:
             node_view: the view of a node.
             key: the key of the node view.
+            node_index: of the snapshot that the question is about.
             solver: evaluates selectors.
 
         Raises:
@@ -169,14 +173,12 @@ class SignatureCache:
         if self.reads.in_order:
             return key
         fingerprint = key[0]
-        if self.single_of is not None and None not in node_view.used:
-            singles = self.singles
-            if fingerprint not in singles:
+        if self.single_of is not None:
+            if fingerprint not in self.singles:
                 if solver is None:
                     return None
-                singles[fingerprint] = self.single_of(solver, node_view)
-            single = singles[fingerprint]
-            answer = None if single is None else single.answer(node_view.states)
+                self.singles[fingerprint] = self.single_of(solver, node_view)
+            answer = self.answer(node_view, fingerprint, node_index)
             if answer is not None:
                 return answer
         return self._with_runs(node_view, fingerprint)
@@ -219,7 +221,7 @@ MOST_NEW_NODES: Final = 32
 """New nodes that a lookup examines. That takes about a millisecond, if nothing is searched."""
 
 MOST_NEW_DEVICES: Final = 1024
-"""Devices of such nodes, in pools of their own. A node with more devices is examined by the solver, in a thread."""
+"""Devices that such nodes reach. A node with more devices is examined by the solver, in a thread."""
 
 _FEW_NODES: Final = 64
 """For no more nodes than these, a fork is asked about each: to find the nodes that differ takes longer."""
@@ -283,8 +285,9 @@ class Inquiry:
             return NOT_KNOWN
         devices = self._devices + self.node_index.snapshot.inventory.local_devices(name)
         if self._examined < MOST_NEW_NODES and devices <= MOST_NEW_DEVICES:
-            self._examined, self._devices = self._examined + 1, devices
-            found = self.verdict(self.node_index.node_view(node))
+            node_view = self.node_index.node_view(node)
+            self._examined, self._devices = self._examined + 1, self._devices + node_view.reached
+            found = self.verdict(node_view) if self._devices <= MOST_NEW_DEVICES else None
         if found is None:
             self.undecided += 1
             return UNDECIDED
@@ -341,7 +344,7 @@ class Inquiry:
         if found is None:
             if solver is not None and solver.clock() > until:
                 return TOO_LATE
-            answer = self.cache.answer(node_view, key[0])
+            answer = self.cache.answer(node_view, key[0], self.node_index)
             found = self._searched(node_view, key) if answer is None else self._settled(answer, node_view, solver)
             if found is None or found is TOO_LATE:
                 return found
@@ -360,7 +363,7 @@ class Inquiry:
             began = solver.clock()
             solver = solver.patient(sum(self.hard.values()))
         try:
-            return self._settled(self.cache.settled(node_view, key, solver), node_view, solver)
+            return self._settled(self.cache.settled(node_view, key, self.node_index, solver), node_view, solver)
         except SearchLimitError as error:
             return self._counted(stopped_by(error))
         except TimeoutError:

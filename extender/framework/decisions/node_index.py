@@ -13,6 +13,7 @@ from typing import Final, Optional
 from weakref import WeakKeyDictionary
 
 from allocator import Features, Node
+from allocator.checks import NO_RULES
 from allocator.equivalence import (
     AttributeReads,
     attribute_column,
@@ -112,6 +113,7 @@ class PoolFingerprint:
         devices: of a roaming pool, the number of the devices that these nodes see, because usage is known by device
             name. None for other pools.
         numbers_by_reads: the number of the pool for each set of attribute reads, made when first needed.
+        latest: of a roaming pool, what was in use of it when that was asked last, and the states of its devices.
     """
 
     view: NodePool
@@ -119,6 +121,14 @@ class PoolFingerprint:
     structure: int
     devices: int | None
     numbers_by_reads: dict[tuple[str, ...] | None, int] = field(default_factory=dict)
+    latest: tuple[PoolUsage, tuple[Hashable, ...]] | None = None
+
+    def states(self, node: Node, used: PoolUsage) -> tuple[Hashable, ...]:
+        """What is in use of the devices of a roaming pool, which is the same for all nodes; `device_circumstances`."""
+        known = self.latest
+        if known is None or known[0] is not used:
+            known = self.latest = used, device_circumstances(self.view, node, used, NO_RULES)
+        return known[1]
 
     def number_for(self, reads: AttributeReads, numbers: Numbers) -> int:
         """The number of everything that such claims read of the pool, except values that constraints compare."""
@@ -161,6 +171,11 @@ class NodeView:
     state: int
     held: tuple[int, ...] | None
     devices: int
+
+    @property
+    def reached(self) -> int:
+        """The number of devices that the node reaches, in roaming pools, too."""
+        return sum([len(each.view.candidates) for each in self.pool_fingerprints])
 
     def fingerprint(self, reads: AttributeReads, numbers: Numbers) -> Hashable:
         """What claims with these attribute reads see of the pools, apart from usage and taints."""
@@ -363,6 +378,18 @@ class NodeIndex:
     def known_view(self, name: str) -> NodeView | None:
         """The view of a node, if it has been made."""
         return self.apart[name] if name in self.apart else self.shared.get(name)
+
+    def states(self, node_view: NodeView) -> Sequence[tuple[Hashable, ...]] | None:
+        """The states of the devices of each pool, with the usage of roaming pools; None: they say more than usage."""
+        if None not in node_view.used:
+            return node_view.states
+        pools, found = self.snapshot.usage.pools, list[tuple[Hashable, ...]]()
+        for pool, used, states in zip(node_view.pool_fingerprints, node_view.used, node_view.states, strict=True):
+            if used is None and states:
+                return None
+            in_use = pools.get(pool.view.id, NOTHING_USED)
+            found.append(states if used is not None else pool.states(node_view.node, in_use))
+        return found
 
     def changed_since(self, version: int) -> set[str] | None:
         """The nodes whose view or CPU may differ from that at an earlier version; None: any node."""

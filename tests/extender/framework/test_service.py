@@ -82,12 +82,16 @@ async def test_pods_that_share_an_allocated_claim_are_answered_on_the_event_loop
     assert threads.used == 0
 
 
+@pytest.mark.parametrize("published", [local_slice, network_slice], ids=["of its own", "of all nodes"])
 @pytest.mark.parametrize(("devices", "leaves"), [(MOST_NEW_DEVICES, False), (MOST_NEW_DEVICES + 1, True)])
-async def test_a_node_with_many_devices_is_examined_off_the_event_loop(devices: int, *, leaves: bool) -> None:
-    cluster, threads = Cluster.of(GPU, claim("c"), CLAIMING, node("n"), local_slice("n", devices)), Threads()
+async def test_a_node_with_many_devices_is_examined_off_the_event_loop(
+    devices: int, published: Callable[[str, int], Object], *, leaves: bool
+) -> None:
+    pool = published("n", devices)
+    cluster, threads = Cluster.of(GPU, claim("c"), CLAIMING, node("n"), pool), Threads()
     service = cluster.service(off_loop=threads)
     assert not await left_again(service, threads, CLAIMING, ("n",))
-    cluster.state.apply(Event(EventType.MODIFIED, SLICES, later(local_slice("n", devices))))
+    cluster.state.apply(Event(EventType.MODIFIED, SLICES, later(pool)))
     await service.filter(FilterArgs(parsed(CLAIMING), ("n",)))
     assert bool(threads.used) is leaves
 

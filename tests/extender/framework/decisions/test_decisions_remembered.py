@@ -142,6 +142,23 @@ def test_what_is_held_of_a_pool_that_all_nodes_reach_concerns_all_of_them() -> N
     assert yes(scene.ask()) == [True] * 3
 
 
+def test_nodes_that_hold_different_devices_of_their_own_are_answered_about_a_pool_of_all_without_a_search() -> None:
+    mine = [pool_of(name, *[texts(model="y")] * 2) for name in NAMES]
+    scene = Scene(GPU, *map(node, NAMES), *mine, network_slice("net", 2, **texts(model="x")))
+    selectors = Counted()
+    scene.decider = Decider(replace(scene.decider.solver, selectors=selectors), scene.state)
+    wanted = request(selectors=[MODEL])
+    assert yes(scene.ask(wanted)) == [True] * 3
+    before = selectors.count
+    scene.takes("a", "gpu-0", uid="uid-1")
+    scene.takes("b", "gpu-1", uid="uid-2")
+    scene.takes("net", "gpu-0", uid="uid-3")
+    assert yes(scene.ask(wanted)) == [True] * 3
+    scene.takes("net", "gpu-1", uid="uid-4")
+    assert yes(scene.ask(wanted)) == [False] * 3
+    assert selectors.count == before
+
+
 def test_when_the_log_does_not_go_back_that_far_everything_is_looked_at_again() -> None:
     scene = Scene(*three({}))
     scene.decider = Decider(solver(), None)
@@ -221,13 +238,16 @@ def test_a_large_pool_that_changes_all_the_time_is_not_kept_as_it_was(selectors:
     assert pools() - of_others <= 2 + 200_000 // devices
 
 
+@pytest.mark.parametrize("published", [local_slice("a"), network_slice("net")], ids=["of a node", "of all nodes"])
 @pytest.mark.parametrize("policy", [BEST_FIT, fragmentation([f"{DRIVER}/model"])], ids=lambda policy: policy.name)
-def test_after_a_change_of_one_slice_selectors_are_evaluated_on_its_devices_alone(policy: Policy) -> None:
+def test_after_a_change_of_one_slice_selectors_are_evaluated_on_its_devices_alone(
+    policy: Policy, published: Object
+) -> None:
     slices, of_slice = 12, 20
 
     def piece(number: int, changed: str = "") -> Object:
         made = [{"name": f"gpu-{number}-{i}", **texts(model="x", uuid=f"{changed}{i}")} for i in range(of_slice)]
-        return named(local_slice("a"), f"a-{number}", slices=slices, devices=made)
+        return named(published, f"a-{number}", slices=slices, devices=made)
 
     scene = Scene(GPU, node("a"), *(piece(number) for number in range(slices)))
     selectors = Counted()
