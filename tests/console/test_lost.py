@@ -121,6 +121,19 @@ def test_an_error_at_first_is_shown_and_the_read_is_tried_again(
     without_refusals(page)
 
 
+def test_the_devices_are_asked_for_once_and_before_the_page_has_come(console: Open, fleeting: Served) -> None:
+    page = console(fleeting, "#/pod/demo/notebook")
+    page.page.goto("about:blank")
+    held, asked = Held(), list[str]()
+    page.page.on("request", lambda each: asked.append(each.url.removeprefix(fleeting.url)))
+    page.page.route("**/main.js", held.hold)
+    page.page.goto(f"{fleeting.url}/", wait_until="commit")
+    wait_until(page, lambda: len(held) == 1 and "/console/fleet" in asked)
+    held.let_go()
+    expect(page.one(".line").first).to_be_visible()
+    assert asked.count("/console/fleet") == 1
+
+
 def test_no_number_of_the_filter_before_stands_beside_a_new_filter(console: Open, fleeting: Served) -> None:
     page = console(fleeting, "#/fleet?class=gpu.example.com")
     expect(page.one(".answer")).to_contain_text("devices free · gpu.example.com")
