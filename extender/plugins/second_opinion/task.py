@@ -70,6 +70,9 @@ LOOK_SECONDS: Final = 0.02
 SHARE: Final = 0.02
 """The share of the time that looks take: after a turn, the next one waits 50 times as long."""
 
+FIRST_SECONDS: Final = 30.0
+"""After the start of a service, others have the time first: to make the second engine holds up each thread."""
+
 logger = structlog.get_logger()
 
 _Looked: TypeAlias = list[tuple[ClaimObject, list[SecondLook]]]
@@ -122,7 +125,7 @@ class SecondOpinions(BackgroundTask):
         self._waiting = _Waiting(partial(counted, "skipped"))
         self._seen: FairMemory[AllocationResult] = FairMemory(MOST)
         self._version: int | None = None
-        self._again = 0.0
+        self._again = clock() + FIRST_SECONDS
         self._looks: SecondLooks | None = None
         self._latest = ""
         """The namespace of the latest look."""

@@ -13,7 +13,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.framework.problem import Look, Problem
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, SLICES
-from extender.plugins.second_opinion.task import MOST, SHARE, Disagreements, SecondOpinions
+from extender.plugins.second_opinion.task import FIRST_SECONDS, MOST, SHARE, Disagreements, SecondOpinions
 from extender.tools.offload import at_once
 from tests.kit.clusters import claim, device_class, local_slice, node, request, solver
 from tests.kit.servers.memory import memory_api
@@ -99,6 +99,17 @@ async def test_an_allocation_that_appears_is_looked_at() -> None:
     await scene.turn()
     await scene.allocate(held("b", "gpu-1"))
     assert await scene.turn() == {"agree": 2}
+
+
+async def test_after_a_start_the_first_look_lets_others_have_the_time() -> None:
+    scene = Scene(held("a", "gpu-0"))
+    scene.now += FIRST_SECONDS - 0.1
+    await scene.task.tick()
+    assert (scene.made, scene.counted) == (0, {})
+    assert scene.task.idle_seconds == pytest.approx(0.1)
+    scene.now += 0.2
+    await scene.task.tick()
+    assert (scene.made, scene.counted) == (1, {"agree": 1})
 
 
 async def test_without_an_allocation_there_is_no_engine() -> None:
