@@ -8,12 +8,13 @@ import pytest
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ALLOCATED_FOR, ALLOCATION_MODE, IMMEDIATE
 from extender.kube.api import ApiError, ObjectKey, RawObject
+from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.abandoned_claims import AGAIN_SECONDS, IDLE_SECONDS, AbandonedClaims
 from extender.plugins.pinned_claims import PinnedClaims
 from extender.tools.faults import Faults
 from tests.extender.framework.bind.mortal import End, Process, killed
-from tests.extender.plugins.pinned_claims.scenes import POD, ROOM, WRITE
+from tests.extender.plugins.pinned_claims.scenes import POD, PROTECT, ROOM, WRITE, scene
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of
 from tests.kit.clusters import claim, pinned, pod
@@ -125,3 +126,11 @@ async def test_what_a_killed_process_has_allocated_comes_back_if_the_pod_ends() 
 async def _serve(process: Process) -> str:
     await PinnedClaims(process.binder.claims).serve(process.state.snapshot.pods[POD])
     return ""
+
+
+@pytest.mark.parametrize("finalizers", [[], [FINALIZER]], ids=["", "it has our finalizer"])
+def test_a_claim_that_is_allocated_first_names_its_pod(finalizers: list[str]) -> None:
+    world = scene(claim("a", metadata={"finalizers": finalizers}), pinned("p", "a"))
+    world.look()
+    assert world.get("a")["metadata"]["annotations"] == {ALLOCATED_FOR: "uid-p"}
+    assert (world.has("a"), world.writes) == ((["n/gpu-0"], ["p"]), [PROTECT, WRITE, WRITE])
