@@ -446,8 +446,8 @@ def _devices_of(claim: RawObject) -> set[tuple[str, str, str]]:
 
 
 def _is_attached_later(claim: RawObject) -> bool:
-    """Whether its pod waits until the devices are attached to the node."""
-    return any(each.get("bindingConditions") for each in _results(claim))
+    """Whether its pod waits until the devices are attached to the node, and their driver has said nothing yet."""
+    return not claim["status"].get("devices") and any(each.get("bindingConditions") for each in _results(claim))
 
 
 def users(claim: RawObject) -> list[RawObject]:

@@ -46,8 +46,9 @@ async def keep(api: Any, name: str, device: str, *victims: str) -> None:
     await api.patch_status(PODS, _key(name), {"status": {"conditions": conditions}})
 
 
-async def allocate(api: Any, name: str, device: str, user: str) -> None:
+async def allocate(api: Any, name: str, device: str, user: str, **more: Any) -> None:
     found = claim(name, allocated=[f"n/{device}"], at="n", users=[user])["status"]
+    found["allocation"]["devices"]["results"][0].update(more)
     await api.patch_status(CLAIMS, _key(name), {"status": found})
 
 
@@ -212,6 +213,17 @@ async def test_a_claim_of_a_pod_that_waits_is_held() -> None:
     assert list(judge.held_for_waiting()) == ["ns/p-c"]
     await api.bind_pod(_key("p"), "n", uid="uid-p")
     assert judge.held_for_waiting() == {}
+
+
+@virtualtime.in_virtual_time
+async def test_a_device_that_is_still_being_attached_for_a_pod_that_waits_is_not_held_in_vain() -> None:
+    api = world(*wanting("p"))
+    judge = Judge(api)
+    await allocate(api, "p-c", "gpu-0", "p", bindingConditions=["example.com/attached"])
+    assert judge.held_for_waiting() == {}
+    attached = {"driver": DRIVER, "pool": "n", "device": "gpu-0", "conditions": []}
+    await api.patch_status(CLAIMS, _key("p-c"), {"status": {"devices": [attached]}})
+    assert list(judge.held_for_waiting()) == ["ns/p-c"]
 
 
 def test_twenty_mistakes_are_planted() -> None:
