@@ -2,6 +2,7 @@
 
 from allocator.equivalence.device_facts import KnownFacts as KnownFacts
 from allocator.equivalence.fingerprint import AttributeReads as AttributeReads
+from allocator.equivalence.fingerprint import KnownRuns as KnownRuns
 from allocator.equivalence.fingerprint import attribute_column as attribute_column
 from allocator.equivalence.fingerprint import attribute_columns as attribute_columns
 from allocator.equivalence.fingerprint import attribute_reads_of as attribute_reads_of
@@ -9,7 +10,6 @@ from allocator.equivalence.fingerprint import common_values as common_values
 from allocator.equivalence.fingerprint import device_circumstances as device_circumstances
 from allocator.equivalence.fingerprint import interchangeable as interchangeable
 from allocator.equivalence.fingerprint import pool_structure as pool_structure
-from allocator.equivalence.fingerprint import runs_of as runs_of
 from allocator.equivalence.fingerprint import slice_structure as slice_structure
 from allocator.equivalence.selections import selection_of as selection_of
 from allocator.equivalence.selections import without_selectors as without_selectors

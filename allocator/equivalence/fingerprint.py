@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, fields
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, TypeGuard, cast
+from typing import Final, NamedTuple, TypeGuard, cast
+from weakref import WeakKeyDictionary
 
 from allocator.cel import CompileError, Reads
 from allocator.cel.selectors import Selectors
@@ -183,7 +184,7 @@ def interchangeable(states: tuple[Hashable, ...], runs: Iterable[int]) -> tuple[
 
     Args:
         states: of a pool (`device_circumstances`).
-        runs: of the same pool (`runs_of`).
+        runs: of the same pool (`KnownRuns`).
     """
     found: list[Hashable] = []
     columns = [values for _, values in filter(_is_of_check, states)]
@@ -200,28 +201,81 @@ def _is_of_check(value: Hashable) -> TypeGuard[tuple[Cause, tuple[Hashable, ...]
     return isinstance(value, tuple) and isinstance(value[0], Cause)
 
 
-def runs_of(views: Sequence[NodePool], reads: AttributeReads) -> tuple[tuple[int, ...], ...]:
-    """Per pool, the lengths of its runs: devices in a row that differ only in their names and circumstances."""
-    patterns = [common_values(views, attribute) for attribute in reads.matched]
-    found, start = [], 0
-    for view in views:
-        end = start + len(view.candidates)
-        rows = _rows(view, reads, [each[start:end] for each in patterns])
-        found.append(tuple(len(list(run)) for _, run in groupby(rows)))
-        start = end
+class _SliceRuns(NamedTuple):
+    """The runs of a slice that has devices: their lengths, and what is read of its first and of its last device."""
+
+    lengths: tuple[int, ...]
+    first: Hashable
+    last: Hashable
+
+
+_NO_DEVICES: Final = _SliceRuns((), None, None)
+
+
+class KnownRuns:
+    """The runs of pools: devices in a row that differ only in their names and circumstances.
+
+    The runs of a slice are known as long as the slice is there, unless its node has no other slice. So after a change
+    of one slice of a large pool, the devices of this slice alone are read. Safe to use from several threads.
+
+    Args:
+        reads: what is read of devices.
+    """
+
+    def __init__(self, reads: AttributeReads) -> None:
+        self._reads = reads
+        self._of: WeakKeyDictionary[SliceView, _SliceRuns] = WeakKeyDictionary()
+
+    def of(self, views: Sequence[NodePool]) -> tuple[tuple[int, ...], ...]:
+        """Per pool, the lengths of its runs; ``views``: with all devices of their slices."""
+        published, stays = _Published(), sum([len(view.slices) for view in views]) > 1
+        return tuple(
+            [_joined([self._of_slice(each, published, stays=stays) for each in view.slices]) for view in views]
+        )
+
+    def _of_slice(self, view: SliceView, published: "_Published", *, stays: bool) -> _SliceRuns:
+        found = self._of.get(view)
+        if found is None:
+            found = self._found(view, published)
+            if stays:
+                self._of[view] = found
+        return found
+
+    def _found(self, view: SliceView, published: "_Published") -> _SliceRuns:
+        if not view.candidates:
+            return _NO_DEVICES
+        candidates, values = view.candidates, [*_values(view, self._reads, self._reads.matched)]
+        runs = groupby(zip(map(published.of, candidates), values, strict=True))
+        first, last = ((_read_of(candidates[place]), values[place]) for place in (0, -1))
+        return _SliceRuns(tuple([len(list(run)) for _, run in runs]), first, last)
+
+
+def _joined(slices: Iterable[_SliceRuns]) -> tuple[int, ...]:
+    """The lengths of the runs of slices, one after the other."""
+    found: list[int] = []
+    before: _SliceRuns | None = None
+    for each in slices:
+        if not each.lengths:
+            continue
+        lengths = each.lengths
+        if before is not None and before.last == each.first:
+            found[-1] += lengths[0]
+            lengths = lengths[1:]
+        found += lengths
+        before = each
     return tuple(found)
 
 
-def _rows(view: NodePool, reads: AttributeReads, patterns: Sequence[Sequence[Hashable]]) -> Iterator[Hashable]:
-    published = _Published()
-    for number, (c, values) in enumerate(zip(view.candidates, _values(view, reads), strict=True)):
-        yield published.of(c), values, [p[number] for p in patterns]
+def _read_of(candidate: Candidate) -> Hashable:
+    """What is read of a device, without attributes."""
+    return checks.read_of(candidate), checks.drawn_by(candidate.device)
 
 
-def _values(view: NodePool | SliceView, reads: AttributeReads) -> Iterator[Hashable]:
-    """The attributes that are read of each candidate."""
+def _values(view: SliceView, reads: AttributeReads, more: tuple[str, ...] = ()) -> Iterator[Hashable]:
+    """The attributes that are read of each candidate, and some more."""
+    some = (*reads.values, *more)
     for of_device in view.attributes:
-        names = sorted(of_device) if reads.everything else reads.values
+        names = (*sorted(of_device), *more) if reads.everything else some
         yield tuple([(name, _typed(of_device.get(name, _ABSENT))) for name in names])
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, Optional
 
 from allocator import Allocation, Claim, DeviceClass, SearchLimitError
-from allocator.equivalence import AttributeReads, KnownFacts, NotFound, Single, is_single, runs_of
+from allocator.equivalence import AttributeReads, KnownFacts, KnownRuns, NotFound, Single, is_single
 from allocator.policies import Merit, Policy
 from allocator.tools import Recent
 from allocator.usage import PoolUsage
@@ -97,6 +97,7 @@ class SignatureCache:
 
     Attributes:
         single_of: makes the `Single` of a node view; None unless the signature asks for one device and nothing else.
+        known_runs: the runs of slices.
         fingerprints: of each node view.
         singles: by fingerprint, what tells the answer without a search; None if nothing does.
         runs: by fingerprint, which devices are interchangeable.
@@ -108,6 +109,7 @@ class SignatureCache:
 
     reads: AttributeReads
     single_of: Callable[[Solver, NodeView], Single | None] | None
+    known_runs: KnownRuns
     fingerprints: dict[NodeView, Hashable] = field(default_factory=dict)
     singles: dict[Hashable, Single | None] = field(default_factory=dict)
     runs: dict[Hashable, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
@@ -186,9 +188,8 @@ class SignatureCache:
     def _with_runs(self, node_view: NodeView, fingerprint: Hashable) -> Hashable:
         runs = self.runs.get(fingerprint)
         if runs is None:
-            runs = self.runs[fingerprint] = runs_of(
-                [pool_fingerprint.view for pool_fingerprint in node_view.pool_fingerprints], self.reads
-            )
+            views = [pool_fingerprint.view for pool_fingerprint in node_view.pool_fingerprints]
+            runs = self.runs[fingerprint] = self.known_runs.of(views)
         return fingerprint, node_view.interchangeable(runs)
 
     def trim(self, node_index: NodeIndex) -> None:
@@ -644,7 +645,7 @@ class Decider(View[NodeIndex]):
         claims, classes = lookup.claims, lookup.node_index.snapshot.classes
         reads = solver.reads(claims, classes)
         return self._caches.keep(
-            lookup.signature, SignatureCache(reads, _single_of(claims, classes, reads, solver.policy))
+            lookup.signature, SignatureCache(reads, _single_of(claims, classes, reads, solver.policy), KnownRuns(reads))
         )
 
 

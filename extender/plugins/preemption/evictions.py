@@ -1,7 +1,7 @@
 """Evictions on one node: which pods join the victims that kube-scheduler has chosen, so that devices suffice.
 
 Holders of devices have kinds: for the room that evictions make, it does not matter which pods of a kind go. Pods are of
-one kind if they hold as many devices of the same runs (`allocator.equivalence.runs_of`), and no devices together with
+one kind if they hold as many devices of the same runs (`allocator.equivalence.KnownRuns`), and no devices together with
 other pods. That the answer does not depend on which devices of a run are held is the rule of equivalent nodes.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator import Claim, DeviceId, DeviceResult, Node, Reason, Usage
-from allocator.equivalence import AttributeReads, device_circumstances, runs_of
+from allocator.equivalence import AttributeReads, KnownRuns, device_circumstances
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED
 from extender.cluster.binding_conditions import unmet
@@ -333,7 +333,7 @@ def _runs(
     node: Node, snapshot: Snapshot, views: Sequence[NodePool], reads: AttributeReads
 ) -> Iterator[tuple[DeviceId, Hashable]]:
     """The run of each device; none for pools with devices that a rule taints, or that have a placement of their own."""
-    for view, lengths in zip(views, runs_of(views, reads), strict=True):
+    for view, lengths in zip(views, KnownRuns(reads).of(views), strict=True):
         if not device_circumstances(view, node, NOTHING_USED, snapshot.taint_rules):
             numbers = [number for number, length in enumerate(lengths) for _ in range(length)]
             for candidate, number in zip(view.candidates, numbers, strict=True):
