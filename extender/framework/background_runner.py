@@ -117,12 +117,6 @@ class BackgroundRunner:
             task.on_victims(pod)
         return offered
 
-    def note_bind(self, uid: str) -> None:
-        """Tell the tasks that a scheduler is about to bind the pod of this uid."""
-        for task in self.tasks:
-            with self._faults.of(f"pod {uid}"):
-                task.on_bind(uid)
-
     def note_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """Tell the tasks that the pod of this uid was not bound to a node."""
         self._note_told()

@@ -285,7 +285,6 @@ class Service:
         """
         self._verbs.calls += 1
         known, key = self._decisions.of(args.uid), ObjectKey(args.namespace, args.name)
-        self.background.note_bind(args.uid)
         try:
             await self.binder.bind(key, args.uid, args.node, seen=known.pod if known else None)
         except BindError as error:

@@ -117,9 +117,6 @@ class BackgroundTask:
     def on_victims(self, pod: Pod) -> None:
         """Preempt has named victims: the pod's scheduler evicts them, and nominates the pod."""
 
-    def on_bind(self, uid: str) -> None:
-        """A scheduler is about to bind the pod of this uid."""
-
     def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """The pod of this uid was not bound to a node."""
 

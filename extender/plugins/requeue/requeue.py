@@ -145,26 +145,22 @@ class Requeue(BackgroundTask):
         if pod.uid in self._woken:
             self._woken[pod.uid] = min(self._woken[pod.uid], self._decider.solver.clock() + BINDING_SECONDS)
 
-    def on_bind(self, uid: str) -> None:
-        """Keep nothing for less or equally important pods if this process has rejected the pod: another one passed it.
-
-        No replica knows what others keep. Where a scheduler asks several, they would refuse each other's pods again and
-        again, and none of these would get the devices.
-        """
-        rejected = self._rejected.get(uid)
-        if rejected is None:
-            return
-        for other in list(self._woken):
-            woken = self._state.snapshot.pod(other)
-            if woken is None or woken.priority <= rejected.pod.priority:
-                self._release(other)
-
     def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
-        """Keep nothing for a pod whose claim a ResourceQuota refuses: others could use the devices."""
+        """Keep nothing for a pod whose claim a ResourceQuota refuses: others could use the devices.
+
+        Nor for less or equally important pods, if this process has rejected the pod itself: then another replica has
+        passed it. No replica knows what others keep. Where a scheduler asks several, they would refuse each other's
+        pods again and again, and none of these would get the devices.
+        """
         if isinstance(error, ResourceQuotaRefusesError):
             if pod := self._state.snapshot.pod(uid):
                 self._over_quota.note(pod)
             self._release(uid)
+        elif rejected := self._rejected.get(uid):
+            for other in list(self._woken):
+                woken = self._state.snapshot.pod(other)
+                if woken is None or woken.priority <= rejected.pod.priority:
+                    self._release(other)
 
     @property
     def idle_seconds(self) -> float:
