@@ -117,6 +117,10 @@ class BackgroundRunner:
             task.on_victims(pod)
         return offered
 
+    def make_way(self, uid: str) -> bool:
+        """Whether a task ends something now that kept the pod of this uid from being bound."""
+        return any(task.make_way(uid) for task in self.tasks)
+
     def note_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """Tell the tasks that the pod of this uid was not bound to a node."""
         self._note_told()

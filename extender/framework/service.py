@@ -285,8 +285,14 @@ class Service:
         """
         self._verbs.calls += 1
         known, key = self._decisions.of(args.uid), ObjectKey(args.namespace, args.name)
+        seen = known.pod if known else None
         try:
-            await self.binder.bind(key, args.uid, args.node, seen=known.pod if known else None)
+            try:
+                await self.binder.bind(key, args.uid, args.node, seen=seen)
+            except BindError:
+                if not self.background.make_way(args.uid):
+                    raise
+                await self.binder.bind(key, args.uid, args.node, seen=seen)
         except BindError as error:
             self.background.note_bind_failed(args.uid, args.node, error)
             raise RefusedError(str(error)) from error

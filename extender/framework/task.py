@@ -117,6 +117,10 @@ class BackgroundTask:
     def on_victims(self, pod: Pod) -> None:
         """Preempt has named victims: the pod's scheduler evicts them, and nominates the pod."""
 
+    def make_way(self, _uid: str) -> bool:
+        """Whether something is ended now that kept the pod of this uid from being bound."""
+        return False
+
     def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """The pod of this uid was not bound to a node."""
 

@@ -145,22 +145,26 @@ class Requeue(BackgroundTask):
         if pod.uid in self._woken:
             self._woken[pod.uid] = min(self._woken[pod.uid], self._decider.solver.clock() + BINDING_SECONDS)
 
-    def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
-        """Keep nothing for a pod whose claim a ResourceQuota refuses: others could use the devices.
+    def make_way(self, uid: str) -> bool:
+        """End what is kept for less or equally important pods, if this process has rejected the pod of this uid.
 
-        Nor for less or equally important pods, if this process has rejected the pod itself: then another replica has
-        passed it. No replica knows what others keep. Where a scheduler asks several, they would refuse each other's
-        pods again and again, and none of these would get the devices.
+        Then another replica has passed it. No replica knows what others keep. Where a scheduler asks several, they
+        would refuse each other's pods again and again, and none of these would get the devices.
         """
+        if (rejected := self._rejected.get(uid)) is None:
+            return False
+        others = [(each, self._state.snapshot.pod(each)) for each in self._woken]
+        over = [each for each, pod in others if pod is None or pod.priority <= rejected.pod.priority]
+        for each in over:
+            self._release(each)
+        return bool(over)
+
+    def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
+        """Keep nothing for a pod whose claim a ResourceQuota refuses: others could use the devices."""
         if isinstance(error, ResourceQuotaRefusesError):
             if pod := self._state.snapshot.pod(uid):
                 self._over_quota.note(pod)
             self._release(uid)
-        elif rejected := self._rejected.get(uid):
-            for other in list(self._woken):
-                woken = self._state.snapshot.pod(other)
-                if woken is None or woken.priority <= rejected.pod.priority:
-                    self._release(other)
 
     @property
     def idle_seconds(self) -> float:
