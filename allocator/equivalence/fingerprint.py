@@ -7,7 +7,7 @@ and the value that devices share under a constraint.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeGuard, cast
@@ -202,7 +202,10 @@ def _is_of_check(value: Hashable) -> TypeGuard[tuple[Cause, tuple[Hashable, ...]
 
 
 class _SliceRuns(NamedTuple):
-    """The runs of a slice that has devices: their lengths, and what is read of its first and of its last device."""
+    """The runs of a slice that has devices: their lengths, and what is read of its first and of its last device.
+
+    The last two are None if there is no other slice to join.
+    """
 
     lengths: tuple[int, ...]
     first: Hashable
@@ -212,19 +215,19 @@ class _SliceRuns(NamedTuple):
 _NO_DEVICES: Final = _SliceRuns((), None, None)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class KnownRuns:
     """The runs of pools: devices in a row that differ only in their names and circumstances.
 
     The runs of a slice are known as long as the slice is there, unless its node has no other slice. So after a change
     of one slice of a large pool, the devices of this slice alone are read. Safe to use from several threads.
 
-    Args:
+    Attributes:
         reads: what is read of devices.
     """
 
-    def __init__(self, reads: AttributeReads) -> None:
-        self._reads = reads
-        self._of: WeakKeyDictionary[SliceView, _SliceRuns] = WeakKeyDictionary()
+    reads: AttributeReads
+    _of: WeakKeyDictionary[SliceView, _SliceRuns] = field(init=False, default_factory=WeakKeyDictionary)
 
     def of(self, views: Sequence[NodePool]) -> tuple[tuple[int, ...], ...]:
         """Per pool, the lengths of its runs; ``views``: with all devices of their slices."""
@@ -236,18 +239,18 @@ class KnownRuns:
     def _of_slice(self, view: SliceView, published: "_Published", *, stays: bool) -> _SliceRuns:
         found = self._of.get(view)
         if found is None:
-            found = self._found(view, published)
+            found = self._found(view, published, is_joined=stays)
             if stays:
                 self._of[view] = found
         return found
 
-    def _found(self, view: SliceView, published: "_Published") -> _SliceRuns:
+    def _found(self, view: SliceView, published: "_Published", *, is_joined: bool) -> _SliceRuns:
         if not view.candidates:
             return _NO_DEVICES
-        candidates, values = view.candidates, [*_values(view, self._reads, self._reads.matched)]
+        candidates, values = view.candidates, [*_values(view, self.reads, self.reads.matched)]
         runs = groupby(zip(map(published.of, candidates), values, strict=True))
-        first, last = ((_read_of(candidates[place]), values[place]) for place in (0, -1))
-        return _SliceRuns(tuple([len(list(run)) for _, run in runs]), first, last)
+        ends = [(_read_of(candidates[place]), values[place]) if is_joined else None for place in (0, -1)]
+        return _SliceRuns(tuple([len(list(run)) for _, run in runs]), *ends)
 
 
 def _joined(slices: Iterable[_SliceRuns]) -> tuple[int, ...]:
