@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from allocator import PoolId
+from allocator.tools import Recent
 from extender.cluster.kinds import Topic
 from extender.cluster.snapshot import Snapshot
 
@@ -36,9 +37,14 @@ class Reach:
             found.setdefault(topic, {})[key] = None
         return cls({topic: keys.keys() for topic, keys in found.items()})
 
+    @property
+    def size(self) -> int:
+        """The number of objects and pools that are known to have changed."""
+        return sum(map(len, (self.changed or {}).values()))
+
     def is_within(self, most: int) -> bool:
         """Whether it is known that at most so many objects and pools have changed."""
-        return self.changed is not None and sum(map(len, self.changed.values())) <= most
+        return self.changed is not None and self.size <= most
 
     def __or__(self, other: "Reach") -> "Reach":
         """What the changes of both concern."""
@@ -122,8 +128,8 @@ class ChangeLog:
     def __init__(self, size: int) -> None:
         self.size = size
         self._kept = _Kept(0, [])
-        self._latest = (0, 0), Reach({})
-        """What was asked last, from version to version: readers of one moment have mostly read up to the same one."""
+        self._answers: Recent[Reach] = Recent(2 * size, lambda _, reach: 1 + reach.size)
+        """What was asked lately, by the versions from and to: readers have mostly read up to one of a few versions."""
 
     def copy(self) -> "ChangeLog":
         """A log of its own with the same changes."""
@@ -143,12 +149,12 @@ class ChangeLog:
         complete_after, changes = self._kept
         if version < complete_after:
             return ANYTHING
-        asked, (latest, reach) = (version, changes[-1][0] if changes else 0), self._latest
-        if asked != latest:
+        asked = version, changes[-1][0] if changes else 0
+        found = self._answers.find(asked)
+        if found is None:
             first = bisect_right(changes, version, key=itemgetter(0))
-            reach = Reach.of([each[1:] for each in changes[first:]])
-            self._latest = asked, reach
-        return reach
+            found = self._answers.keep(asked, Reach.of([each[1:] for each in changes[first:]]))
+        return found
 
 
 class _Known(NamedTuple, Generic[_T]):

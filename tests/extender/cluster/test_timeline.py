@@ -166,8 +166,21 @@ def test_readers_of_one_moment_share_what_has_changed_until_something_more_does(
     first = log.since(0)
     assert log.since(0) is first
     log.add(2, [(Topic.NODE, "b")])
-    assert log.since(0).keys(Topic.NODE) == {"a", "b"}
-    assert log.since(1).keys(Topic.NODE) == {"b"}
+    both, later = log.since(0), log.since(1)
+    assert both.keys(Topic.NODE) == {"a", "b"}
+    assert later.keys(Topic.NODE) == {"b"}
+    assert (log.since(0), log.since(1)) == (both, later)
+    assert log.since(0) is both, "readers who have read up to another version take nothing from it"
+
+
+def test_what_is_known_of_changes_is_no_more_than_the_changes() -> None:
+    log = ChangeLog(10)
+    for version in range(1, 20):
+        log.add(version, [(Topic.NODE, version)])
+    first = log.since(0)
+    for version in range(1, 20):
+        log.since(version)
+    assert log.since(0) is not first
 
 
 def test_a_view_gets_the_changes_of_its_topics_alone() -> None:
