@@ -1,6 +1,5 @@
 // The frame around the views: which view is open, the data that all of them share, and when to draw.
 import { render } from "./lit-html.js";
-import { fleet } from "./ahead.js";
 import { AutoscalerView } from "./autoscaler.js";
 import { DecisionsView } from "./decisions.js";
 import { DefragmentView } from "./defragment.js";
@@ -10,7 +9,7 @@ import { FleetView } from "./fleet.js";
 import { again, note, unread } from "./parts.js";
 import { Reader } from "./reader.js";
 import { current, link } from "./route.js";
-import { Live } from "./service.js";
+import { get, Live } from "./service.js";
 import { NodeView } from "./node.js";
 import { Search } from "./search.js";
 import { ClaimsView, ClassesView, GangsView, PoolsView, PreemptionsView, ProblemsView, QuotasView } from "./tables.js";
@@ -63,7 +62,7 @@ const live = new Live({
 });
 
 const reader = new Reader({
-  read: fleet,
+  read: () => get("console/fleet"),
   took(document) {
     state.read = new Date();
     devices.read(document);
