@@ -17,7 +17,8 @@ from tests.kit.clusters import Cluster, claim, device_class, local_slice, node, 
 T = TypeVar("T")
 
 TURNS = [
-    *("Rescan", "BindingTimeout", "OrphanCollector", "UnknownWrites", "Unserved", "PodConditions", "LostClaims"),
+    *("Rescan", "BindingTimeout", "OrphanCollector", "UnknownWrites", "AbandonedClaims"),
+    *("Unserved", "PodConditions", "LostClaims"),
     *("QuotaStatus", "ResourceClasses", "PoolRequests"),
     *("Deallocator", "ControllerReleases", "ControllerWaits", "SchedulingContexts"),
     *("Gangs", "GangsInPart", "SchedulerEvictions", "KeptOfBound", "Preemptor"),
