@@ -279,7 +279,7 @@ async def test_others_are_answered_while_a_long_body_is_decoded(client: AsyncCli
         await asyncio.sleep(0)
         turns += 1
     assert set((await asking)["NodeNameToMetaVictims"]) == set(victims)
-    assert turns > 100, "on the loop it would take a few turns"
+    assert turns > 20, "on the loop it would take a few turns"
 
 
 async def test_health_is_answered_while_a_pod_is_being_solved(cluster: Cluster) -> None:
