@@ -20,6 +20,7 @@ from extender.cluster.writes.writer import Writer
 from extender.framework.handle import Handle
 from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
+from extender.tools.fairness.turns import one_of_each
 from extender.tools.faults import Faults
 
 logger = structlog.get_logger()
@@ -84,17 +85,20 @@ class AbandonedClaims(BackgroundTask):
         return min(self._due.values()) - self._clock() if self._due else UNTIL_NEWS
 
     async def tick(self) -> None:
-        """Give back the claims that are due."""
+        """Give back the claims that are due, in turns of the namespaces."""
         if self._state.not_ready:
             return
         now = self._clock()
         there = self._unreserved.at(self._state.snapshot).values()
         self._due = {each: self._due.get(each, now + IDLE_SECONDS) for each in there}
-        for each, due in list(self._due.items()):
+        queues: dict[str, list[ClaimObject]] = {}
+        for each, due in self._due.items():
             if due <= now:
-                self._due[each] = now + AGAIN_SECONDS
-                with self._faults.of(f"claim {each.key}"):
-                    await self._give_back(each)
+                queues.setdefault(each.key.namespace, []).append(each)
+        for each in one_of_each(queues):
+            self._due[each] = now + AGAIN_SECONDS
+            with self._faults.of(f"claim {each.key}"):
+                await self._give_back(each)
 
     async def _give_back(self, found: ClaimObject) -> None:
         snapshot = self._state.snapshot
@@ -110,9 +114,11 @@ class AbandonedClaims(BackgroundTask):
 
 def is_awaited(found: ClaimObject, snapshot: Snapshot) -> bool:
     """Whether the pod for which a claim was allocated, or another pod with a node, may still get the claim."""
-    uid = found.claim.annotations.get(ALLOCATED_FOR)
+    own = snapshot.pod(found.claim.annotations.get(ALLOCATED_FOR, ""))
+    if own is not None and not own.is_finished:
+        return True
     return any(
-        not pod.is_finished and (pod.uid == uid or (pod.node_name and found.key in claim_keys(pod)))
+        pod.namespace == found.key.namespace and pod.node_name and not pod.is_finished and found.key in claim_keys(pod)
         for pod in snapshot.pods.values()
     )
 

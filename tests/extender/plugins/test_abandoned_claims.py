@@ -18,6 +18,7 @@ from tests.extender.plugins.pinned_claims.scenes import POD, PROTECT, ROOM, WRIT
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of
 from tests.kit.clusters import claim, pinned, pod
+from tests.kit.servers.freed import Freed
 from tests.kit.servers.memory import Fault, Transport, memory_api
 
 KEY = ObjectKey("ns", "a")
@@ -94,6 +95,19 @@ def test_a_claim_that_changes_is_left_for_another_minute() -> None:
     assert scene.devices == ["n/gpu-0"]
     scene.passes(1)
     assert scene.devices == []
+
+
+def test_the_claims_of_one_namespace_do_not_delay_those_of_another() -> None:
+    scene, freed, claims = Scene(), Freed(), [("a", "ns"), ("b", "ns"), ("own", "other")]
+    for number, (name, namespace) in enumerate(claims):
+        metadata = {"namespace": namespace, "annotations": {ALLOCATED_FOR: "uid-p"}}
+        made = claim(name, allocated=[f"n/gpu-{number}"], at="n", metadata=metadata)
+        virtualtime.run(scene.api.create(CLAIMS, made))
+        virtualtime.run(scene.api.patch_status(CLAIMS, ObjectKey(namespace, name), {"status": made["status"]}))
+    scene.api.follow(freed)
+    scene.passes(0)
+    scene.passes(IDLE_SECONDS)
+    assert freed.names == ["a", "own", "b"]
 
 
 @pytest.mark.parametrize("fault", [Fault(lost=True), Fault(refused=ApiError(409, "Conflict", "modified"))])

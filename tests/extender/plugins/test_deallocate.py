@@ -1,6 +1,5 @@
 """Deallocation: a claim that keeps its pod off every node is freed, if nobody else would miss it."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +11,12 @@ from extender.cluster.objects.pods import GROUP, GROUP_SIZE, RELEASED
 from extender.config.settings import Settings
 from extender.framework.filter import filter_nodes
 from extender.framework.wire import FilterArgs
-from extender.kube.api import ApiError, Event, ObjectKey, RawObject
-from extender.kube.resources import CLAIMS, PODS, Resource
+from extender.kube.api import ApiError, ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.deallocate import AGAIN_SECONDS, HELD_SECONDS, claim_in_the_way
 from extender.tools.offload import at_once
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, snapshot_of, solver
+from tests.kit.servers.freed import Freed
 from tests.kit.servers.memory import Fault, Transport
 
 WORLD = (GPU, node("a"), node("b"), local_slice("a"), local_slice("b"))
@@ -181,21 +181,6 @@ async def test_a_claim_that_is_gone_meanwhile_is_no_error() -> None:
     await cluster.api.delete(CLAIMS, KEY)
     await service.background.tick()
     assert KEY not in cluster.state.snapshot.claims
-
-
-class Freed:
-    """The names of the claims that give back their devices, in that order."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        del resource, objects  # what was there before does not matter
-        return at >= 0
-
-    def apply(self, event: Event) -> None:
-        if event.resource is CLAIMS and not is_allocated(event.object):
-            self.names.append(event.object["metadata"]["name"])
 
 
 async def test_the_claims_of_one_namespace_do_not_delay_those_of_another() -> None:
