@@ -285,14 +285,16 @@ class Service:
         """
         self._verbs.calls += 1
         known, key = self._decisions.of(args.uid), ObjectKey(args.namespace, args.name)
-        seen = known.pod if known else None
+        seen, loop = known.pod if known else None, asyncio.get_running_loop()
+        half, until = (loop.time() + share * self.binder.times.deadline for share in (0.5, 1.0))
         try:
             try:
-                await self.binder.bind(key, args.uid, args.node, seen=seen)
+                await self.binder.bind(key, args.uid, args.node, seen=seen, until=until)
             except BindError:
-                if not self.background.make_way(args.uid):
+                # What is kept is in the way at once. A bind that took long has failed for another reason.
+                if loop.time() > half or not self.background.make_way(args.uid):
                     raise
-                await self.binder.bind(key, args.uid, args.node, seen=seen)
+                await self.binder.bind(key, args.uid, args.node, seen=seen, until=until)
         except BindError as error:
             self.background.note_bind_failed(args.uid, args.node, error)
             raise RefusedError(str(error)) from error

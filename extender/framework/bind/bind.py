@@ -92,7 +92,9 @@ class Binder:
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
         self.decided: set[str] = set()
 
-    async def bind(self, key: ObjectKey, uid: str, node: str, *, seen: Pod | None = None) -> None:
+    async def bind(
+        self, key: ObjectKey, uid: str, node: str, *, seen: Pod | None = None, until: float | None = None
+    ) -> None:
         """Bind a pod to a node, with devices for its claims.
 
         Args:
@@ -100,12 +102,14 @@ class Binder:
             uid: of the pod; another pod of that name is not bound.
             node: name of the node.
             seen: the pod as filter was given it, if it is still known: saves asking for pods without devices.
+            until: when the answer is due, by the loop's clock; None: at the deadline of a bind that begins now.
 
         Raises:
             BindError: the pod is not bound to the node, and why.
         """
         now = asyncio.get_running_loop().time()
-        until, own = now + self.times.deadline, now + self.times.deadline * _STEPS_SHARE
+        until = now + self.times.deadline if until is None else until
+        own = now + (until - now) * _STEPS_SHARE
         while uid in self._running:
             target, task = self._running[uid]
             error = await _answer(task, until)
