@@ -53,7 +53,7 @@ class TooManyModelsError(Exception):
 
 
 class Tallies:
-    """The device models of devices that nobody shares. Safe to use from several threads.
+    """The models of devices that nobody shares. Threads may use them at the same time.
 
     Args:
         reads: the attributes by which devices are told apart; qualified names.
@@ -235,7 +235,7 @@ class KnownFacts:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many device models have a tally that a node may find no room for its own."""
+        """Whether so many device models have a tally that there may be no room for those of another node."""
         return 2 * self.tallies.models > _MOST_MODELS
 
 
@@ -310,7 +310,7 @@ def _takes_a_search(view: SliceView) -> bool:
 
 
 def _without_known(pool: NodePool, known: Mapping[SliceView, SliceFacts | None]) -> NodePool:
-    """The pool with the slices alone of which nothing is known."""
+    """The pool without the slices that are known."""
     views = tuple([view for view in pool.slices if known[view] is None])
     if len(views) == len(pool.slices):
         return pool
