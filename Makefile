@@ -40,7 +40,7 @@ demo: $(VENV)/.runtime  ## play a cluster that lives, with the console on 127.0.
 	$(BIN)/dra-extender demo --port $(PORT) --speed $(SPEED) --seed $(SEED)
 
 test: $(VENV)/.dev  ## run the quick suites
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --timeout 300
 
 # The Python of the image. Other targets run on PYTHON.
 test-313: PYTHON_313 ?= python3.13

@@ -266,6 +266,7 @@ class Searches:
         clock: seconds, from any point.
         verbs: the same; None: one with this clock.
         worked: the processor time of the current thread, in seconds.
+        hold_seconds: the longest turn for which the others wait; see `Queue`.
     """
 
     def __init__(
@@ -273,12 +274,13 @@ class Searches:
         clock: Callable[[], float] = time.monotonic,
         verbs: VerbPriority | None = None,
         worked: Callable[[], float] = time.thread_time,
+        hold_seconds: float = HOLD_SECONDS,
     ) -> None:
         self._now = clock
         self.verbs = verbs or VerbPriority(clock)
         self._worked = worked
         self._piece = _Piece()
-        self._long, self._background = Queue(), Queue()
+        self._long, self._background = Queue(hold_seconds), Queue(hold_seconds)
         self._threads = anyio.CapacityLimiter(MOST_THREADS)
         self._background_threads = anyio.CapacityLimiter(MOST_IN_BACKGROUND)
 

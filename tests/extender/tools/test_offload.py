@@ -30,7 +30,7 @@ from extender.tools.offload import (
 from extender.tools.verb_priority import ASKED_SECONDS, CREDIT_SECONDS, LONGEST_WAIT, SHARE, VerbPriority
 
 ENOUGH = 10.0
-"""Seconds after which a test that waits for a thread has failed."""
+"""Seconds after which a test that waits for a thread has failed. Where a test says who goes on, no turn ends before."""
 
 
 class Script:
@@ -44,7 +44,7 @@ class Script:
     def __init__(self) -> None:
         self.now = 0.0
         self.order: list[str] = []
-        self.searches = Searches(lambda: self.now)
+        self.searches = Searches(lambda: self.now, hold_seconds=ENOUGH)
         self._steps: dict[str, threading.Semaphore] = {}
         self._looked: dict[str, threading.Semaphore] = {}
 
@@ -225,7 +225,7 @@ class Shared:
         self.worked = 0.0
         self.order: list[str] = []
         self.verbs = VerbPriority(lambda: self.now, self._sleep)
-        self.searches = Searches(lambda: self.now, self.verbs, lambda: self.worked)
+        self.searches = Searches(lambda: self.now, self.verbs, lambda: self.worked, hold_seconds=ENOUGH)
 
     def _sleep(self, seconds: float) -> None:
         self.now += seconds
