@@ -200,7 +200,9 @@ class Nominator:
     api: Api
     now: Callable[[], datetime]
 
-    async def keep(self, pod: Pod, keeping: Keeping, *, in_gang: bool = False) -> Pod:
+    async def keep(
+        self, pod: Pod, keeping: Keeping, *, in_gang: bool = False, refused: Callable[[], str] = lambda: ""
+    ) -> Pod:
         """Nominate a pod: from now on its devices on the node are kept from pods of equal or lower priority.
 
         The nomination names the devices and the victims. So a process that carries on evicts only these pods.
@@ -209,6 +211,7 @@ class Nominator:
             pod: a pending pod.
             keeping: what is kept for it.
             in_gang: for the gang of the pod; it goes before a nomination by a scheduler.
+            refused: why nothing is to be kept any more, asked before each try; empty: it is.
 
         Returns:
             The pod in the version that the write has replaced.
@@ -223,6 +226,8 @@ class Nominator:
             check_unbound(now)
             if now.kept.node or (now.nominated_node and not in_gang):
                 raise WriteRefusedError(f"pod {pod.key} is nominated to node {now.nominated_node} already")
+            if why := refused():
+                raise WriteRefusedError(f"pod {pod.key}: {why}")
             found = condition_patch(
                 raw, KEPT, "Gang" if in_gang else "Preempting", printable(keeping.message), self.now()
             )

@@ -70,7 +70,8 @@ IDLE_SECONDS: Final = 2 * KEPT_SECONDS
 SEEN_SECONDS: Final = 10.0
 """If the watch does not show a plan within this time, another process has changed it. If it shows no PodGroup, or no
 successor of a pod, within this time, the PodGroup or the pod is gone. What is kept for a part of a gang that can't be
-completed is given back after this time: until then, another process may write the rest."""
+completed is given back after this time: until then, another process may write the rest. A part that a quota refuses is
+given back at once."""
 
 SHOWN_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 0.005
@@ -378,6 +379,8 @@ class Gangs(BackgroundTask):
             await self._give_back_late(gang, watch, now)
         elif gang.problem or len(gang.members) < gang.size:
             await self._give_back(gang, watch, gang.problem or "a pod of the group is gone")
+        elif why := self._plans.refused_now(gang.kept):
+            await self._give_back(gang, watch, why)
         elif gang.has_enough:
             await self._look_after(gang)
         else:
@@ -519,7 +522,7 @@ class Gangs(BackgroundTask):
         if not isinstance(found, Shortfall):
             watch.is_due = True
             if found is not None:
-                await self._keep(watch, found)
+                await self._keep(gang.key, watch, found)
             return found or ()
         watch.shortfall = replace(found, next=None)  # a fork is not to outlive its plan
         if not found.is_final:
@@ -532,7 +535,7 @@ class Gangs(BackgroundTask):
             await self._give_back(gang, watch, f"the other pods of the group can't get devices: {found.reason}")
         return ()
 
-    async def _keep(self, watch: Watch, plan: GangPlan) -> None:
+    async def _keep(self, key: GangKey, watch: Watch, plan: GangPlan) -> None:
         """Write what is kept for each pod. What could not be written is planned again, or all is given back."""
         watch.writing, watch.making_room = {seat.pod.uid: seat.keeping for seat in plan}, {}
         watch.written, watch.shortfall = self._clock(), None
@@ -543,7 +546,7 @@ class Gangs(BackgroundTask):
         async def keep(pod: Pod, keeping: Keeping) -> None:
             before = None
             try:
-                before = await self._writes.keep(pod, keeping)
+                before = await self._writes.keep(pod, keeping, partial(self._refused, key))
             finally:
                 if before is None:
                     self._state.forget_kept(pod)
@@ -560,6 +563,11 @@ class Gangs(BackgroundTask):
         watch.until = watch.active + KEPT_SECONDS
         self._metrics.planned()
 
+    def _refused(self, key: GangKey) -> str:
+        """Why a plugin refuses by now what is shown to be kept for a gang; empty: it does not."""
+        gang = gang_at(key, self._state.snapshot)
+        return "" if gang is None else self._plans.refused_now(gang.kept)
+
     # --- look after what is kept ------------------------------------------------------------------------------
 
     async def _give_back_late(self, gang: Gang, watch: Watch, now: float) -> None:
@@ -570,9 +578,6 @@ class Gangs(BackgroundTask):
         """End what members can't use; wake members that were asked too early."""
         if gang.lost:
             await self._writes.end(gang.lost, lambda pod: LOST.format(pod.kept.node))
-            return
-        if why := self._plans.refused_now(gang.kept):
-            await self._give_back(gang, self._watch(gang.key), why)
             return
         making, now = self._watch(gang.key).making_room, self._clock()
         pods = [pod for pod in gang.kept if making.get(pod.uid, 0.0) <= now]

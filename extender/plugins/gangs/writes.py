@@ -31,10 +31,19 @@ class GangWrites:
     nominator: Nominator
     writer: Writer
 
-    async def keep(self, pod: Pod, keeping: Keeping) -> Pod | None:
-        """Keep devices for a pod; returns the version that the write has replaced, or None if nothing was written."""
+    async def keep(self, pod: Pod, keeping: Keeping, refused: Callable[[], str]) -> Pod | None:
+        """Keep devices for a pod.
+
+        Args:
+            pod: a pending member.
+            keeping: what is kept for it.
+            refused: why it is not to be written, asked before each try; empty: it is.
+
+        Returns:
+            The pod in the version that the write has replaced; None if nothing was written.
+        """
         try:
-            return await self.nominator.keep(pod, keeping, in_gang=True)
+            return await self.nominator.keep(pod, keeping, in_gang=True, refused=refused)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("devices not kept for pod", pod=str(pod), group=str(pod.gang_key), error=str(error))
             return None
