@@ -88,10 +88,12 @@ class GangPlans:
 
         Others have got devices while the plan was written, or a quota was lowered.
         """
+        if not kept:
+            return ""
         solver = self._decider.solver
         by = solver.within(solver.clock() + ADMITTING_SECONDS)
         try:
-            refused = by.plugins.nominate(kept, self._state.snapshot, by) if kept else None
+            refused = by.plugins.nominate(kept, self._state.snapshot, by)
         except TimeoutError:
             return ""
         return "" if refused is None else str(refused.refusal)
