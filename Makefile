@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-313 coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-chart test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-prometheus test-promtool test-collector test-karpenter test-neighbours test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
+.PHONY: help demo serve test test-313 coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-chart test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-prometheus test-promtool test-collector test-karpenter test-kueue test-neighbours test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -131,7 +131,7 @@ test-prometheus: $(VENV)/.dev  ## restart the service beside a real Prometheus, 
 	$(BIN)/python -m pytest tests/extender/answers/usage/real_prometheus.py
 
 test-promtool: $(VENV)/.dev  ## have Prometheus' own tool, which PROMTOOL names, check rules and metrics, run the unit tests of each alert, and evaluate the dashboard: seconds
-	$(BIN)/python -m pytest tests/neighbours
+	$(BIN)/python -m pytest tests/neighbours/test_alerts.py tests/neighbours/test_dashboard.py
 
 test-collector: $(VENV)/.dev  ## have an OpenTelemetry collector, which COLLECTOR names, receive the spans of a bind on a real control plane: seconds
 	$(BIN)/python -m tests.kit.controlplane.binaries
@@ -141,10 +141,14 @@ test-karpenter: $(VENV)/.dev  ## run Karpenter with our scheduler on a real cont
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/cluster/karpenter.py
 
-# A program that no variable names is not run. Karpenter is built.
-test-neighbours: $(VENV)/.dev  ## run other programs beside dra-extender (docs/reference/neighbours.md): Karpenter, an autoscaler that asks in sessions, and those that PROMTOOL, PROMETHEUS and COLLECTOR name; up to half an hour
+test-kueue: $(VENV)/.dev  ## have Kueue, the program that KUEUE names, admit Jobs with claims on a real control plane; KUEUE_CHART is the folder of its chart: a minute
 	$(BIN)/python -m tests.kit.controlplane.binaries
-	$(BIN)/python -m pytest tests/neighbours tests/cluster/test_autoscaler_example.py tests/cluster/collector.py tests/cluster/karpenter.py tests/extender/answers/usage/real_prometheus.py
+	$(BIN)/python -m pytest tests/cluster/kueue.py
+
+# A program that no variable names is not run. Karpenter is built.
+test-neighbours: $(VENV)/.dev  ## run other programs beside dra-extender (docs/reference/neighbours.md): Karpenter, an autoscaler that asks in sessions, and those that PROMTOOL, PROMETHEUS, COLLECTOR and KUEUE name; up to half an hour
+	$(BIN)/python -m tests.kit.controlplane.binaries
+	$(BIN)/python -m pytest tests/neighbours tests/cluster/test_autoscaler_example.py tests/cluster/collector.py tests/cluster/karpenter.py tests/cluster/kueue.py tests/extender/answers/usage/real_prometheus.py
 
 # Each commit has cases of its own, so that each run of CI looks at new ones.
 test-upstream: SEED ?= $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))

@@ -1,0 +1,311 @@
+"""Kueue admits Jobs whose pods have claims, and dra-scheduler schedules the pods: ``make test-kueue``.
+
+KUEUE names the program, and KUEUE_CHART the folder of the chart of the same version.
+"""
+
+import os
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLASSES, DEVICE_QUOTAS, PODS, SLICES, TEMPLATES, Resource
+from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.client import Client, connect, key_of
+from tests.kit.controlplane.components import ControlPlane, Options
+from tests.kit.controlplane.definitions import DEVICE_QUOTA
+from tests.kit.controlplane.extended import box, special_claims
+from tests.kit.controlplane.kueue import (
+    CLUSTER_QUEUES,
+    FLAVORS,
+    LOCAL_QUEUES,
+    QUEUE,
+    WORKLOADS,
+    kueue,
+    rendered,
+)
+from tests.kit.controlplane.own import own_plane
+from tests.kit.controlplane.scenario import GPUS, SITE, by_template, findings, rejection
+from tests.kit.objects.manifests import (
+    DEVICE_CLASS,
+    device_class,
+    is_bound,
+    pod,
+    request,
+    requests,
+    resource_slice,
+    template,
+)
+from tests.kit.objects.parts import api_object
+from tests.kit.objects.quotas import limited, quota
+from tests.kit.places import ROOT
+from tests.kit.waiting import wait_for_answer
+
+JOBS: Final = Resource("Job", "jobs", "batch", ("v1",), namespaced=True)
+COUNTED: Final = "gpus"
+"""What the quotas of Kueue call the devices of the class."""
+
+DEVICES: Final = len(GPUS) * len(SITE)
+WITHIN: Final = 60.0
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    if not (found := os.environ.get("KUEUE")):
+        pytest.skip("KUEUE names no Kueue")
+    return Path(found)
+
+
+@pytest.fixture(scope="module")
+def manifests(helm: Path) -> str:
+    if not (found := os.environ.get("KUEUE_CHART")):
+        pytest.skip("KUEUE_CHART names no chart of Kueue")
+    return rendered(helm, Path(found))
+
+
+@pytest.fixture(scope="module")
+def plane(program: Path, binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
+    """A control plane that runs Jobs, and knows DeviceQuotas."""
+    assert program.is_file()
+    options = Options(more_controllers=("job-controller",))
+    with own_plane(binaries, logs, "kueue", options, definition=DEVICE_QUOTA) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def admitting(plane: ControlPlane, site: object, program: Path, manifests: str) -> AsyncIterator[None]:
+    """Kueue runs, and each node of the site has two GPUs."""
+    assert site
+    async with connect(plane.access()) as admin:
+        await admin.create(CLASSES, device_class())
+        for name in SITE:
+            await admin.create(SLICES, resource_slice(name, name, GPUS))
+        [wanted], (flavor, *_), _ = page()
+        async with kueue(plane, admin, program, manifests, wanted):
+            await admin.create(FLAVORS, flavor)
+            yield
+
+
+def page(namespace: str = "") -> list[list[RawObject]]:
+    """The objects in each example of the page. Namespace, ClusterQueue and LocalQueue have this name."""
+    text = re.sub("training|team", namespace, (ROOT / "docs/how-to/kueue.md").read_text())
+    found = re.findall(r"^ +```yaml\n(.*?)^ +```$", text, re.MULTILINE | re.DOTALL)
+    return [list(yaml.safe_load_all(dedent(each))) for each in found]
+
+
+pytestmark = pytest.mark.usefixtures("admitting")
+
+
+def _of_kueue(kind: str, name: str, namespace: str = "", **spec: Any) -> RawObject:
+    return api_object(kind, name, namespace=namespace, apiVersion="kueue.x-k8s.io/v1beta2", spec=spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue of Kueue, with its Jobs. Queue, ClusterQueue and namespace have one name."""
+
+    client: Client
+    name: str
+
+    async def open(self, devices: int, resource: str = COUNTED) -> None:
+        """Make it, with a quota of devices, or of a resource."""
+        flavor = {"name": "any", "resources": [{"name": resource, "nominalQuota": devices}]}
+        groups = [{"coveredResources": [resource], "flavors": [flavor]}]
+        cluster_queue = _of_kueue("ClusterQueue", self.name, namespaceSelector={}, resourceGroups=groups)
+        await self.client.create(CLUSTER_QUEUES, cluster_queue)
+        await self.client.create(LOCAL_QUEUES, _of_kueue("LocalQueue", self.name, self.name, clusterQueue=self.name))
+
+    async def add(self, job: str, pods: int, claim: RawObject | None = None, *, is_gang: bool = False) -> None:
+        """Add a Job. Its author does not suspend it: that is up to Kueue.
+
+        Args:
+            pods: how many run at the same time; each has a claim.
+            claim: the spec of the claims; None: for one GPU.
+            is_gang: the pods run together or not at all.
+        """
+        await self.client.create(TEMPLATES, template(self.name, job, claim))
+        spec = pod(self.name, job, claims=[by_template(job)], restartPolicy="Never")["spec"]
+        annotations = {GROUP: job, GROUP_SIZE: str(pods)} if is_gang else {}
+        await self.start(job, pods, {"metadata": {"annotations": annotations}, "spec": spec})
+
+    async def start(self, job: str, pods: int, of_pods: RawObject) -> None:
+        """Add a Job with this template of its pods."""
+        spec = {"parallelism": pods, "completions": pods, "template": of_pods}
+        made = api_object("Job", job, namespace=self.name, apiVersion="batch/v1", spec=spec)
+        made["metadata"]["labels"] = {QUEUE: self.name}
+        await self.client.create(JOBS, made)
+
+    async def pods_of(self, job: str) -> Sequence[RawObject]:
+        """The pods of a Job that have not ended."""
+        found = (await self.client.list(PODS, self.name)).items
+        of_job = [each for each in found if each["metadata"]["labels"].get("batch.kubernetes.io/job-name") == job]
+        return [each for each in of_job if each["status"]["phase"] == "Pending"]
+
+    async def bound(self, job: str) -> Sequence[RawObject]:
+        """Those that have a node."""
+        return list(filter(is_bound, await self.pods_of(job)))
+
+    async def wait_bound(self, job: str, number: int) -> Sequence[RawObject]:
+        """The pods of a Job that have a node, once they are so many."""
+        what = f"{number} pods of {job} are bound"
+        return await wait_for_answer(partial(self.bound, job), lambda pods: len(pods) == number, what, within=WITHIN)
+
+    async def end(self, pods: Sequence[RawObject]) -> None:
+        """The pods are done, as their kubelets tell."""
+        for each in pods:
+            await self.client.patch_status(PODS, key_of(each), {"status": {"phase": "Succeeded"}})
+
+    async def is_suspended(self, job: str) -> bool:
+        return bool((await self.client.get(JOBS, ObjectKey(self.name, job)))["spec"]["suspend"])
+
+    async def told(self, job: str, condition: str, text: str) -> RawObject:
+        """A condition of the workload that Kueue has made of a Job, once it has this text."""
+
+        async def conditions() -> Sequence[RawObject]:
+            found = (await self.client.list(WORKLOADS, self.name)).items
+            of_job = [each for each in found if each["metadata"]["ownerReferences"][0]["name"] == job]
+            return [each for one in of_job for each in one.get("status", {}).get("conditions", ())]
+
+        def is_it(each: RawObject) -> bool:
+            return bool(each["type"] == condition and text in each["message"])
+
+        what = f"{condition} of {job}: {text}"
+        found = await wait_for_answer(conditions, lambda all_: any(map(is_it, all_)), what, within=WITHIN)
+        return next(filter(is_it, found))
+
+    async def close(self) -> None:
+        """Remove its Jobs, and the queue."""
+        for each in (await self.client.list(JOBS, self.name)).items:
+            await self.client.delete(JOBS, key_of(each))
+        await self.client.delete(CLUSTER_QUEUES, ObjectKey("", self.name))
+
+
+@pytest.fixture
+async def queue(client: Client, namespace: str) -> AsyncIterator[Queue]:
+    """A queue that is not open yet."""
+    found = Queue(client, namespace)
+    yield found
+    await found.close()
+
+
+async def test_the_examples_of_the_page_run(client: Client, queue: Queue) -> None:
+    _, (_, cluster_queue, local_queue), [job] = page(queue.name)
+    await client.create(CLUSTER_QUEUES, cluster_queue)
+    await client.create(LOCAL_QUEUES, local_queue)
+    await client.create(TEMPLATES, template(queue.name, "one-gpu"))
+    await client.create(JOBS, job)
+    await queue.wait_bound("train", 4)
+    assert (await queue.told("train", "Admitted", ""))["status"] == "True"
+
+
+async def test_a_job_waits_for_its_quota_and_then_its_pods_get_devices(client: Client, queue: Queue) -> None:
+    await queue.open(devices=2)
+    await queue.add("first", 2)
+    running = await queue.wait_bound("first", 2)
+    await queue.add("second", 1)
+    refused = await queue.told("second", "QuotaReserved", "insufficient unused quota")
+    assert refused["status"] == "False"
+    assert COUNTED in refused["message"]
+    assert await queue.is_suspended("second")
+    assert await queue.pods_of("second") == []
+    await queue.end(running)
+    await queue.wait_bound("second", 1)
+    assert not await queue.is_suspended("second")
+    assert await findings(client, queue.name) == []
+
+
+async def test_admitted_pods_wait_for_devices_if_the_quota_is_larger_than_what_there_is(
+    client: Client, queue: Queue
+) -> None:
+    await queue.open(devices=DEVICES + 4)
+    await queue.add("large", DEVICES + 1)
+    running = await queue.wait_bound("large", DEVICES)
+    [waiting] = [each for each in await queue.pods_of("large") if not is_bound(each)]
+    assert await rejection(client, key_of(waiting), about="no free device for request gpu")
+    assert (await queue.told("large", "Admitted", ""))["status"] == "True"
+    await queue.end(running[:1])
+    await client.wait_for(PODS, key_of(waiting), is_bound, within=WITHIN)
+    assert await findings(client, queue.name) == []
+
+
+async def test_of_two_admitted_jobs_one_runs_whole_if_they_are_gangs(client: Client, queue: Queue) -> None:
+    size = DEVICES // 2 + 1
+    await queue.open(devices=2 * size)
+    for name in "ab":
+        await queue.add(name, size, is_gang=True)
+
+    async def bound() -> list[int]:
+        return sorted([len(await queue.bound(name)) for name in "ab"])
+
+    await wait_for_answer(bound, [0, size].__eq__, "one of the Jobs runs whole", within=WITHIN)
+    for name in "ab":
+        assert not await queue.is_suspended(name)
+        await queue.end(await queue.bound(name))
+    await wait_for_answer(bound, [0, size].__eq__, "the other one runs whole", within=WITHIN)
+    assert await findings(client, queue.name) == []
+
+
+async def test_a_device_quota_holds_pods_that_kueue_has_admitted(client: Client, queue: Queue) -> None:
+    await client.create(DEVICE_QUOTAS, quota(limited(DEVICE_CLASS, devices=1), namespace=queue.name))
+    await queue.open(devices=2)
+    await queue.add("job", 2)
+    running = await queue.wait_bound("job", 1)
+    [waiting] = [each for each in await queue.pods_of("job") if not is_bound(each)]
+    assert await rejection(client, key_of(waiting), about="device quota gold: limit gpu allows 1 device")
+    await queue.add("next", 1)
+    assert await queue.told("next", "QuotaReserved", "insufficient unused quota")
+    await queue.end(running)
+    await client.wait_for(PODS, key_of(waiting), is_bound, within=WITHIN)
+
+
+async def test_kueue_counts_an_extended_resource_by_its_name(client: Client, queue: Queue) -> None:
+    key, resource = ObjectKey("", DEVICE_CLASS), "example.com/gpu"
+    await client.patch(CLASSES, key, {"spec": {"extendedResourceName": resource}})
+    await queue.open(2, resource)
+    spec = pod(queue.name, "job", restartPolicy="Never")["spec"] | {"containers": [box("main", **{resource: "1"})]}
+    for name in ("first", "second"):
+        await queue.start(name, 2, {"spec": spec})
+    running = await queue.wait_bound("first", 2)
+    assert len(await special_claims(client, queue.name)) == 2
+    assert resource in (await queue.told("second", "QuotaReserved", "insufficient unused quota"))["message"]
+    await queue.end(running)
+    await queue.wait_bound("second", 2)
+    await client.patch(CLASSES, key, {"spec": {"extendedResourceName": None}})
+    assert await findings(client, queue.name) == []
+
+
+ONE: Final = request("gpu", DEVICE_CLASS)
+REFUSED: Final[Mapping[str, tuple[RawObject, str]]] = {
+    "a selector": (
+        requests(request("gpu", DEVICE_CLASS, selectors=[{"cel": {"expression": "true"}}])),
+        "CEL selectors are not supported",
+    ),
+    "all devices": (requests(request("gpu", DEVICE_CLASS, allocationMode="All")), "'All' is not supported"),
+    "alternatives": (
+        requests({"name": "gpu", "firstAvailable": [{"name": "any", "deviceClassName": DEVICE_CLASS}]}),
+        "FirstAvailable device selection is not supported",
+    ),
+    "a constraint": (
+        requests(ONE, constraints=[{"matchAttribute": "example.com/root"}]),
+        "device constraints (MatchAttribute) are not supported",
+    ),
+}
+
+
+@pytest.mark.parametrize(("claim", "reason"), REFUSED.values(), ids=REFUSED)
+async def test_kueue_admits_no_job_with_claims_that_it_can_not_count(
+    queue: Queue, claim: RawObject, reason: str
+) -> None:
+    await queue.open(devices=DEVICES)
+    await queue.add("job", 1, claim)
+    assert (await queue.told("job", "QuotaReserved", reason))["status"] == "False"
+    assert await queue.is_suspended("job")
