@@ -9,7 +9,6 @@ import asyncio
 import statistics
 import sys
 import tempfile
-import time
 import tracemalloc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -72,7 +71,7 @@ def main() -> None:
     elif arguments.deciding:
         _tell(asyncio.run(_deciding(arguments.deciding)))
     elif arguments.churning:
-        with sparing_survivors(time.monotonic):
+        with sparing_survivors():
             _tell(asyncio.run(_churning(arguments.churning)))
     else:
         _measure(arguments.pods)

@@ -85,7 +85,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.client:
         logs.configure(LogSettings(level="error"))
-        with sparing_survivors(time.monotonic):
+        with sparing_survivors():
             print(orjson.dumps(uvloop.run(_client(Path(arguments.client), steady=arguments.steady))).decode())
     else:
         _measure(arguments.runs)

@@ -5,6 +5,7 @@ to show came no later than the list. Where that leaves the order open, both are 
 once, and its pods get an Event.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -81,7 +82,10 @@ def is_before(other: ClaimObject, claim: ClaimObject) -> bool:
 
 
 AT_ONCE: Final = 1_000
-"""Claims per call of `look`: other tasks wait for the event loop meanwhile."""
+"""Claims per call of `look`: other background tasks wait meanwhile."""
+
+PIECE: Final = 50
+"""The number of claims after which other work gets the event loop: to check them takes a millisecond."""
 
 _REMEMBERED: Final = 10_000
 
@@ -112,14 +116,22 @@ class DoubleAllocations:
             text = printable(f"claim {claim.key} was allocated after others: {how}")
             self._tell(pod, Note("DevicesTaken", text, "Binding"))
 
-    def look(self, state: ClusterState) -> None:
-        """Check claims that have changed, some now and the rest next time: kube-scheduler does not check its own."""
+    async def look(self, state: ClusterState) -> None:
+        """Check claims that have changed, with pauses for other work: kube-scheduler does not check its own.
+
+        Some are checked now, and the rest next time.
+        """
         changed, snapshot = state.since(self._looked_at).keys(Topic.CLAIM), state.snapshot
         self._looked_at = snapshot.version
         self._unseen.update(dict.fromkeys(snapshot.claims if changed is None else changed))
-        for key in list(islice(self._unseen, AT_ONCE)):
+        for number, key in enumerate(list(islice(self._unseen, AT_ONCE)), 1):
             del self._unseen[key]
-            claim = snapshot.claims.get(key)
-            how = double_allocation(snapshot, claim.claim.uid) if claim is not None else ""
-            if claim is not None and how:
-                self.found(claim, how, snapshot)
+            self._check(key, state.snapshot)
+            if number % PIECE == 0:
+                await asyncio.sleep(0)
+
+    def _check(self, key: ObjectKey, snapshot: Snapshot) -> None:
+        claim = snapshot.claims.get(key)
+        how = double_allocation(snapshot, claim.claim.uid) if claim is not None else ""
+        if claim is not None and how:
+            self.found(claim, how, snapshot)

@@ -6,6 +6,7 @@ gives it back after a minute. Nobody can run with the claim: it is reserved for 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -22,6 +23,7 @@ from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.tools.fairness.turns import one_of_each
 from extender.tools.faults import Faults
+from extender.tools.offload import Offload
 
 logger = structlog.get_logger()
 
@@ -68,13 +70,17 @@ class AbandonedClaims(BackgroundTask):
         writer: writes to it.
         faults: gets unexpected errors, each with its claim.
         clock: measures durations, in seconds.
+        off_loop: where all claims are looked through, if it is not known which of them have changed.
     """
 
-    def __init__(self, state: ClusterState, writer: Writer, faults: Faults, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, state: ClusterState, writer: Writer, faults: Faults, clock: Callable[[], float], off_loop: Offload
+    ) -> None:
         self._state = state
         self._writer = writer
         self._faults = faults
         self._clock = clock
+        self._off_loop = off_loop
         self._unreserved = UnreservedClaims(state)
         self._due: dict[ClaimObject, float] = {}
         """When each unreserved claim is looked at, unless it changes before."""
@@ -88,9 +94,9 @@ class AbandonedClaims(BackgroundTask):
         """Give back the claims that are due, in turns of the namespaces."""
         if self._state.not_ready:
             return
+        there = await self._off_loop(partial(self._unreserved.at, self._state.snapshot))
         now = self._clock()
-        there = self._unreserved.at(self._state.snapshot).values()
-        self._due = {each: self._due.get(each, now + IDLE_SECONDS) for each in there}
+        self._due = {each: self._due.get(each, now + IDLE_SECONDS) for each in there.values()}
         queues: dict[str, list[ClaimObject]] = {}
         for each, due in self._due.items():
             if due <= now:
@@ -125,4 +131,4 @@ def is_awaited(found: ClaimObject, snapshot: Snapshot) -> bool:
 
 def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     """The background task for abandoned claims."""
-    return [AbandonedClaims(handle.state, handle.writer, handle.faults, handle.clock)]
+    return [AbandonedClaims(handle.state, handle.writer, handle.faults, handle.clock, handle.in_background)]

@@ -94,22 +94,18 @@ class BindingTimeout(BackgroundTask):
         return 0.0 if self._pods or self._double_allocations.has_unseen else UNTIL_NEWS
 
     async def tick(self) -> None:
-        """Look after the pods."""
-        self.look()
-
-    def rejected(self, pod: Pod) -> None:
-        """A pod has got no node."""
-        if self._is_held_up(claims_of(pod, self._state.snapshot)):
-            self._pods[pod.uid] = pod
-
-    def look(self) -> None:
         """Give back what is void, and what has failed or waited for too long."""
-        self._double_allocations.look(self._state)
+        await self._double_allocations.look(self._state)
         snapshot = self._state.snapshot
         for uid, pod in list(self._pods.items()):
             with self._faults.of(f"pod {pod}"):
                 if self._is_done(pod, snapshot):
                     del self._pods[uid]
+
+    def rejected(self, pod: Pod) -> None:
+        """A pod has got no node."""
+        if self._is_held_up(claims_of(pod, self._state.snapshot)):
+            self._pods[pod.uid] = pod
 
     def _is_done(self, pod: Pod, snapshot: Snapshot) -> bool:
         """Whether a pod needs no more looking after: what is hopeless is given back."""

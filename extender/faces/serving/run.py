@@ -43,6 +43,7 @@ from extender.faces.serving.listeners import (
 )
 from extender.faces.serving.memory import (
     MemoryLimit,
+    collect_all_now_and_then,
     give_back_after_bursts,
     give_back_early,
     heap_of_process,
@@ -165,7 +166,7 @@ def run(opening: AbstractAsyncContextManager[ServedCluster], settings: Settings,
         stack.enter_context(_minding_hangups())
         stack.callback(tracing.close)
         ports = stack.enter_context(open_ports(settings))
-        stack.enter_context(sparing_survivors(time.monotonic))
+        stack.enter_context(sparing_survivors())
         stack.enter_context(switching_soon())
         uvloop.run(serve(opening, settings, catalog, ports, tracing=tracing, dropped_lines=dropped_lines))
 
@@ -239,7 +240,10 @@ async def serve(
         _count_also(service.metrics.registry, dropped_lines, cluster.budget)
         servers = _servers(cluster, extender, autoscaler, settings, ports, tracing)
         tasks.create_task(service.background.run())
-        giving_back = tasks.create_task(give_back_after_bursts(heap_of_process()))
+        minding = [
+            tasks.create_task(give_back_after_bursts(heap_of_process())),
+            tasks.create_task(collect_all_now_and_then()),
+        ]
         telling = tasks.create_task(_tell_of_start(cluster, ports.server.url, lambda: servers.main.started))
         urls = {"api": ports.api.url} if servers.api and ports.api else {}
         logger.info("serving", url=f"{ports.server.url}{settings.server.prefix}", **urls, **service.summary())
@@ -249,8 +253,8 @@ async def serve(
                 await servers.main.serve(sockets=[ports.server.socket])
             unfinished = await service.finish(settings.server.stop_seconds)
             await service.close()
-        giving_back.cancel()
-        telling.cancel()
+        for task in (*minding, telling):
+            task.cancel()
         logger.info("stopped", **unfinished)
 
 

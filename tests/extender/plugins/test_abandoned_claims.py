@@ -13,6 +13,7 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.abandoned_claims import AGAIN_SECONDS, IDLE_SECONDS, AbandonedClaims
 from extender.plugins.pinned_claims import PinnedClaims
 from extender.tools.faults import Faults
+from extender.tools.offload import at_once
 from tests.extender.framework.bind.mortal import End, Process, killed
 from tests.extender.plugins.pinned_claims.scenes import POD, PROTECT, ROOM, WRITE, scene
 from tests.kit import virtualtime
@@ -34,7 +35,7 @@ class Scene:
         self.api.follow(self.state)
         self.clock = virtualtime.StillClock()
         writer = binder_over(self.transport, self.state).claims.writer
-        self.task = AbandonedClaims(self.state, writer, Faults(), self.clock)
+        self.task = AbandonedClaims(self.state, writer, Faults(), self.clock, at_once)
         self.passes(0)
 
     def passes(self, seconds: float) -> None:
@@ -129,7 +130,7 @@ async def test_what_a_killed_process_has_allocated_comes_back_if_the_pod_ends() 
     await killed(serving)
     await api.delete(PODS, POD)
     next_one, clock = Process(api), virtualtime.StillClock()
-    task = AbandonedClaims(next_one.state, next_one.binder.claims.writer, Faults(), clock)
+    task = AbandonedClaims(next_one.state, next_one.binder.claims.writer, Faults(), clock, at_once)
     await task.tick()
     assert devices_of(await api.get(CLAIMS, KEY)) == ["n/gpu-0"]
     clock.now += IDLE_SECONDS

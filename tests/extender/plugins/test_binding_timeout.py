@@ -66,7 +66,7 @@ class Scene:
 
     def look(self) -> None:
         async def main() -> None:
-            self.patience.look()
+            await self.patience.tick()
             await virtualtime.elapse(10)
 
         virtualtime.run(main())

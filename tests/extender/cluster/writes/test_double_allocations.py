@@ -1,7 +1,9 @@
 """Clashes: an allocation that comes after others for its devices is counted and told once, whoever wrote it."""
 
+import asyncio
+
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.double_allocations import AT_ONCE, DoubleAllocations
+from extender.cluster.double_allocations import AT_ONCE, PIECE, DoubleAllocations
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.lab.api import MemoryApi
@@ -33,10 +35,10 @@ class Scene:
         await self.api.patch_status(CLAIMS, ObjectKey("ns", name), {"status": status})
 
     async def watched(self, *allocations: tuple[str, str, str]) -> None:
-        self.double_allocations.look(self.state)
+        await self.double_allocations.look(self.state)
         for each in allocations:
             await self.allocate(*each)
-        self.double_allocations.look(self.state)
+        await self.double_allocations.look(self.state)
 
 
 def test_of_two_claims_with_one_device_the_later_one_is_told() -> None:
@@ -83,7 +85,7 @@ def test_claims_that_were_there_before_the_oldest_change_that_is_known_are_looke
     state = ClusterState(log_size=3)
     memory_api(claim("x", allocated=["n/gpu-0"]), claim("y", allocated=["n/gpu-0"]), *there).follow(state)
     counted: list[None] = []
-    DoubleAllocations(lambda: counted.append(None), lambda _pod, _note: None).look(state)
+    virtualtime.run(DoubleAllocations(lambda: counted.append(None), lambda _pod, _note: None).look(state))
     assert len(counted) == 2
 
 
@@ -93,7 +95,24 @@ def test_of_very_many_claims_some_are_looked_at_next_time() -> None:
     memory_api(*there, claim("x", allocated=["n/gpu-0"]), claim("y", allocated=["n/gpu-0"])).follow(state)
     counted: list[None] = []
     double_allocations = DoubleAllocations(lambda: counted.append(None), lambda _pod, _note: None)
-    double_allocations.look(state)
+    virtualtime.run(double_allocations.look(state))
     assert counted == []
-    double_allocations.look(state)
+    virtualtime.run(double_allocations.look(state))
     assert len(counted) == 2, "which of the two was first is not known"
+
+
+async def test_other_work_gets_the_event_loop_while_many_claims_are_checked() -> None:
+    there = [claim(f"c{index}", allocated=[f"far/gpu-{index}"]) for index in range(AT_ONCE)]
+    state, passes = ClusterState(), 0
+    memory_api(*there).follow(state)
+
+    async def others() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(others())
+    await DoubleAllocations(lambda: None, lambda _pod, _note: None).look(state)
+    working.cancel()
+    assert passes == AT_ONCE / PIECE

@@ -7,7 +7,13 @@ from weakref import ref
 
 import pytest
 
-from extender.faces.serving.memory import sparing_survivors, undisturbed, undisturbed_start
+from extender.faces.serving.memory import (
+    SECONDS_BETWEEN_ALL,
+    collect_all_now_and_then,
+    sparing_survivors,
+    undisturbed,
+    undisturbed_start,
+)
 from tests.kit.virtualtime import elapse, in_virtual_time
 
 
@@ -26,7 +32,7 @@ def _collected_before_and_after() -> Iterator[None]:
 def test_what_has_survived_is_not_looked_at_again() -> None:
     kept = Cycle()
     alive = ref(kept)
-    with sparing_survivors(lambda: 0.0):
+    with sparing_survivors():
         gc.collect()
         del kept
         gc.collect()
@@ -36,34 +42,56 @@ def test_what_has_survived_is_not_looked_at_again() -> None:
 
 
 def test_garbage_that_is_new_is_collected() -> None:
-    with sparing_survivors(lambda: 0.0):
+    with sparing_survivors():
         gc.collect()
         alive = ref(Cycle())
         gc.collect()
     assert alive() is None
 
 
-def test_after_a_while_everything_is_looked_at() -> None:
-    now = 0.0
+@in_virtual_time
+async def test_after_an_hour_everything_is_looked_at() -> None:
     kept = Cycle()
     alive = ref(kept)
-    with sparing_survivors(lambda: now, every=10.0):
+    with sparing_survivors():
+        looking = asyncio.create_task(collect_all_now_and_then())
         gc.collect()
         del kept
-        now = 9.0
+        await elapse(SECONDS_BETWEEN_ALL - 1)
         gc.collect()
         assert alive() is not None
-        now = 10.0
-        gc.collect()
+        await elapse(2)
         assert alive() is None
+        looking.cancel()
+
+
+@in_virtual_time
+async def test_a_full_collection_examines_few_objects_however_many_are_made() -> None:
+    """It stops every thread. So it is, too, after all objects were looked at."""
+    examined: list[int] = []
+
+    def called(phase: str, info: dict[str, int]) -> None:
+        if (phase, info["generation"]) == ("start", 2):
+            examined.append(sum(len(gc.get_objects(each)) for each in range(3)))
+
+    with sparing_survivors():
+        looking = asyncio.create_task(collect_all_now_and_then())
+        await elapse(SECONDS_BETWEEN_ALL + 1)
+        looking.cancel()
+        gc.callbacks.append(called)
+        kept = [Cycle() for _ in range(50_000)]
+        gc.callbacks.remove(called)
+    assert len(kept) == 50_000
+    assert len(examined) > 1
+    assert max(examined) < 25_000
 
 
 def test_afterwards_the_collector_is_as_it_was() -> None:
-    before = list(gc.callbacks)
-    with sparing_survivors(lambda: 0.0):
+    before = [*gc.callbacks, gc.get_threshold()]
+    with sparing_survivors():
         gc.collect()
         assert gc.get_freeze_count() > 0
-    assert gc.callbacks == before
+    assert [*gc.callbacks, gc.get_threshold()] == before
     assert gc.get_freeze_count() == 0
 
 
