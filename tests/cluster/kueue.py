@@ -27,6 +27,7 @@ from tests.kit.controlplane.extended import box, special_claims
 from tests.kit.controlplane.kueue import (
     CLUSTER_QUEUES,
     FLAVORS,
+    GATE,
     LOCAL_QUEUES,
     QUEUE,
     WORKLOADS,
@@ -251,6 +252,23 @@ async def test_of_two_admitted_jobs_one_runs_whole_if_they_are_gangs(client: Cli
         assert not await queue.is_suspended(name)
         await queue.end(await queue.bound(name))
     await wait_for_answer(bound, [0, size].__eq__, "the other one runs whole", within=WITHIN)
+    assert await findings(client, queue.name) == []
+
+
+async def test_a_pod_waits_at_the_gate_of_kueue_and_then_gets_devices(client: Client, queue: Queue) -> None:
+    await queue.open(devices=1)
+    await client.create(TEMPLATES, template(queue.name, "one"))
+    for name in ("first", "second"):
+        made = pod(queue.name, name, claims=[by_template("one")], restartPolicy="Never")
+        made["metadata"]["labels"] = {QUEUE: queue.name}
+        await client.create(PODS, made)
+        await queue.told(name, "QuotaReserved", "")
+    first, second = (ObjectKey(queue.name, name) for name in ("first", "second"))
+    await client.wait_for(PODS, first, is_bound, within=WITHIN)
+    assert await queue.told("second", "QuotaReserved", "insufficient unused quota")
+    assert {"name": GATE} in (await client.get(PODS, second))["spec"]["schedulingGates"]
+    await queue.end([await client.get(PODS, first)])
+    await client.wait_for(PODS, second, is_bound, within=WITHIN)
     assert await findings(client, queue.name) == []
 
 

@@ -32,7 +32,10 @@ CLUSTER_QUEUES: Final = Resource("ClusterQueue", "clusterqueues", _GROUP, _VERSI
 LOCAL_QUEUES: Final = Resource("LocalQueue", "localqueues", _GROUP, _VERSIONS, namespaced=True)
 WORKLOADS: Final = Resource("Workload", "workloads", _GROUP, _VERSIONS, namespaced=True)
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
-"""The label of a Job that names its queue."""
+"""The label of a Job or a pod that names its queue."""
+
+GATE: Final = "kueue.x-k8s.io/admission"
+"""The scheduling gate of a pod that Kueue has not admitted."""
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _NAMESPACE: Final = "kueue-system"
@@ -74,7 +77,7 @@ async def kueue(
         "metrics": {"bindAddress": f"127.0.0.1:{metrics}"},
         "webhook": {"host": "127.0.0.1", "port": port, "certDir": str(folder)},
         "leaderElection": {"leaderElect": False},
-        "integrations": {"frameworks": ["batch/job"]},
+        "integrations": {"frameworks": ["batch/job", "pod"]},
         # Its second API server needs a cluster network.
         "featureGates": {**wanted["featureGates"], "VisibilityOnDemand": False},
     }
