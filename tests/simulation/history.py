@@ -307,6 +307,8 @@ class _World:
     # --- the end --------------------------------------------------------------------------------------------------
 
     async def _judge_the_end(self) -> None:
+        self._ends_at.clear()  # writes that have not come yet are no faults any more
+        self._made_again = 0
         await self._until(self._loop.time() + QUIET_SECONDS)
         if waiting := await self._could_run():
             await self._until(self._loop.time() + QUIET_SECONDS / 4)

@@ -74,6 +74,12 @@ def test_narrow_histories_reach_moments_that_wide_ones_rarely_have() -> None:
     assert {CRASH_AT_WRITE, MADE_AGAIN_WHILE_BOUND, "a driver adds devices"} <= faults
 
 
+def test_no_process_ends_at_a_write_once_the_faults_are_over() -> None:
+    """Its end would count as nothing happening, and its start would have pods tried again."""
+    plan = replace(plan_of(NARROW + 1001774), calm=120.0)
+    assert str(play(plan).violation or "") == ""
+
+
 # --- what a judge sees --------------------------------------------------------------------------------------------
 
 
