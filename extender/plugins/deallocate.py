@@ -59,11 +59,11 @@ def claim_in_the_way(pod: Pod, reasons: Collection[Reason], snapshot: Snapshot) 
 def held_in_vain(pod: Pod, snapshot: Snapshot) -> Iterator[ClaimObject]:
     """The claims that are allocated and reserved for a pod that waits, and for nobody else.
 
-    Devices that are still being attached for the pod, and special claims (`extender.plugins.orphans`), do not count.
+    Special claims (`extender.plugins.orphans`) do not count.
     """
     for key in claim_keys(pod):
         found = snapshot.claims.get(key)
-        if found is None or found.claim.allocation is None or found.special_of or unmet(found) is not None:
+        if found is None or found.claim.allocation is None or found.special_of:
             continue
         if any(user.uid == pod.uid for user in found.claim.reserved_for) and _is_idle(found, pod, snapshot):
             yield found
@@ -191,7 +191,8 @@ class Deallocator(BackgroundTask):
                     if holding.allocations.get(each.claim.uid) == each.claim.allocation
                 ]
                 for each in held:
-                    self._add(each, pod)
+                    if unmet(each) is None:  # devices that are being attached: `extender.plugins.binding_conditions`
+                        self._add(each, pod)
                 if held:  # until they are given back: a write may fail
                     self._holding[uid] = holding._replace(since=now - HELD_SECONDS + AGAIN_SECONDS)
                 else:

@@ -245,6 +245,21 @@ async def test_what_the_api_server_refuses_to_give_back_is_given_back_a_moment_l
     assert not is_allocated(await found.cluster.api.get(CLAIMS, KEY))
 
 
+async def test_devices_that_get_attached_after_the_pod_was_rejected_are_given_back() -> None:
+    """Nobody asks about the pod again (history 1001729)."""
+    raw = blocked(users=["p"])
+    result = raw["status"]["allocation"]["devices"]["results"][0]
+    result["bindingConditions"] = ["attached"]
+    found = Held(raw)
+    assert await found.after(2 * HELD_SECONDS), "they are still being attached"
+    device = {name: result[name] for name in ("driver", "pool", "device")}
+    ready = [{**device, "conditions": [{"type": "attached", "status": "True", "reason": "Done", "message": ""}]}]
+    await found.cluster.api.patch_status(CLAIMS, KEY, {"status": {"devices": ready}})
+    found.seconds += AGAIN_SECONDS
+    await found.service.background.tick()
+    assert not is_allocated(await found.cluster.api.get(CLAIMS, KEY))
+
+
 KEPT: list[tuple[str, Held]] = [
     ("the pod fits", Held(blocked(users=["p"]), asked=MINE)),
     ("reserved for nobody", Held(blocked())),
