@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from allocator.tools import JSON
 from extender.faces.http.callers import Callers, caller_of
 from extender.faces.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, SMALL_BYTES, TOO_DEEP, Bodies, Body, is_costly
+from extender.faces.http.limits.connections import CycleTurns
 from extender.faces.http.replies import status_of
 from extender.faces.tracing.tracing import Call, Tracing
 from extender.framework import wire
@@ -33,6 +34,9 @@ _JSON: Final = (b"content-type", b"application/json")
 
 BODILESS: Final = "dra_extender.bodiless"
 """Key of the scope of a GET that stands for a HEAD. An answer without an end leaves out its body."""
+
+HEALTH: Final = ("/livez", "/healthz", "/readyz")
+"""Paths of health checks."""
 
 _By = TypeVar("_By")
 
@@ -66,6 +70,10 @@ class Application(FastAPI):
 
     HEAD is answered at each path as GET is.
 
+    kube-scheduler asks for one pod at a time, and waits for each answer. So its verbs begin at once, as health checks
+    do. Of all other requests, one begins in each cycle of the event loop: some hundred at once would keep the loop for
+    half a second.
+
     Args:
         callers: whose requests are answered; None for all.
     """
@@ -74,14 +82,20 @@ class Application(FastAPI):
         super().__init__(**options)
         self._callers = callers
         self._verbs: dict[str, ASGIApp] = {}
+        self._prompt = set(HEALTH)
+        self._turns = CycleTurns()
 
-    def add_verb(self, route: VerbRoute) -> None:
-        """Answer at the route's path."""
+    def add_verb(self, route: VerbRoute, *, is_prompt: bool) -> None:
+        """Answer at the route's path, at once or in turns."""
         self.router.routes.append(route)
         self._verbs[route.path] = route.app
+        if is_prompt:
+            self._prompt.add(route.path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        if scope.get("path") not in self._prompt:
+            await self._turns.turn()
         verb = self._verbs.get(scope["path"]) if scope.get("method") == "POST" else None
         if self._callers is not None and (refusal := self._callers.refusal(scope["method"], scope["headers"])):
             if verb is None:

@@ -245,3 +245,8 @@ def give_back_early() -> None:
     if mallopt is not None:
         for option, value in _OPTIONS.items():
             mallopt(option, value)
+
+
+async def mind_memory(heap: Heap | None) -> None:
+    """`give_back_after_bursts` and `collect_all_now_and_then`, until cancelled."""
+    await asyncio.gather(give_back_after_bursts(heap), collect_all_now_and_then())

@@ -43,11 +43,10 @@ from extender.faces.serving.listeners import (
 )
 from extender.faces.serving.memory import (
     MemoryLimit,
-    collect_all_now_and_then,
-    give_back_after_bursts,
     give_back_early,
     heap_of_process,
     memory_limit,
+    mind_memory,
     sparing_survivors,
     undisturbed_start,
 )
@@ -240,10 +239,7 @@ async def serve(
         _count_also(service.metrics.registry, dropped_lines, cluster.budget)
         servers = _servers(cluster, extender, autoscaler, settings, ports, tracing)
         tasks.create_task(service.background.run())
-        minding = [
-            tasks.create_task(give_back_after_bursts(heap_of_process())),
-            tasks.create_task(collect_all_now_and_then()),
-        ]
+        minding = tasks.create_task(mind_memory(heap_of_process()))
         telling = tasks.create_task(_tell_of_start(cluster, ports.server.url, lambda: servers.main.started))
         urls = {"api": ports.api.url} if servers.api and ports.api else {}
         logger.info("serving", url=f"{ports.server.url}{settings.server.prefix}", **urls, **service.summary())
@@ -253,8 +249,8 @@ async def serve(
                 await servers.main.serve(sockets=[ports.server.socket])
             unfinished = await service.finish(settings.server.stop_seconds)
             await service.close()
-        for task in (*minding, telling):
-            task.cancel()
+        minding.cancel()
+        telling.cancel()
         logger.info("stopped", **unfinished)
 
 

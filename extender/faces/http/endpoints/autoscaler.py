@@ -46,7 +46,7 @@ def add_autoscaler_routes(app: Application, autoscaler: Autoscaler, endpoints: E
     for verb in AUTOSCALER_VERBS:
         path, name = f"{AUTOSCALER_PREFIX}/{verb.name}", f"autoscaler/{verb.name}"
         elsewhere = nowhere_else if verb is START else _passing_on(verb.name, autoscaler)
-        app.add_verb(endpoints.route(path, name, verb, by, "autoscaler", elsewhere))
+        app.add_verb(endpoints.route(path, name, verb, by, "autoscaler", elsewhere), is_prompt=False)
 
 
 def _caller(request: Request) -> str:

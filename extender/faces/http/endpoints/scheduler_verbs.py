@@ -196,4 +196,5 @@ def add_scheduler_verbs(
     for each in VERBS:
         verb = replace(each, decode=read) if each.decode is wire.decode_filter else each
         path = f"{settings.server.prefix}/{verb.name}"
-        app.add_verb(endpoints.route(path, verb.name, verb, lambda _: SchedulerCall(service, log, patient), "verbs"))
+        route = endpoints.route(path, verb.name, verb, lambda _: SchedulerCall(service, log, patient), "verbs")
+        app.add_verb(route, is_prompt=True)

@@ -104,7 +104,7 @@ class BoundedConfig(uvicorn.Config):
         # next iteration. So no more connections may wait than may be kept.
         super().__init__(app, http=BoundedProtocol, ws="none", backlog=limits.connections, **options)
         self.limits = limits
-        self.pieces = PieceTurns()
+        self.pieces = CycleTurns()
         self.pacer = Pacer(limits.pause)
         self.pacer_of_long = self.pacer if limits.pause else Pacer(limits.long_pause)
 
@@ -490,24 +490,32 @@ def sweep(connections: Iterable[LimitedConnection], now: float, most_unsent: int
         connection.abort()
 
 
-class PieceTurns:
-    """Long pieces of all connections of a server: one is read in each cycle of the event loop."""
+class CycleTurns:
+    """Turns of which one begins in each cycle of the event loop: all others have the loop in between."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_taken = False
 
     def is_free(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a piece may be read in this cycle. If so, it is: the cycle is taken now."""
+        """Whether a turn may begin in this cycle. If so, it does: the cycle is taken now."""
         is_free = not self._is_taken
         if is_free:
             self._is_taken = True
             loop.call_soon(self._next, loop)
         return is_free
 
-    def wait(self, read: Callable[[], None]) -> None:
-        """Read a piece in a later cycle, after those that wait already."""
-        self._waiting.append(read)
+    def wait(self, begin: Callable[[], None]) -> None:
+        """Begin in a later cycle, after those that wait already."""
+        self._waiting.append(begin)
+
+    async def turn(self) -> None:
+        """Wait for a turn."""
+        loop = asyncio.get_running_loop()
+        if not self.is_free(loop):
+            begun = asyncio.Event()
+            self.wait(begun.set)
+            await begun.wait()
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_taken = bool(self._waiting)

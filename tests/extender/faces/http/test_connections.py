@@ -21,9 +21,9 @@ from extender.faces.http.limits import connections
 from extender.faces.http.limits.connections import (
     VERBS,
     BoundedProtocol,
+    CycleTurns,
     ListenerLimits,
     Pacer,
-    PieceTurns,
     verbs_within,
 )
 from extender.faces.serving.listeners import RECEIVED_BYTES, allowed_descriptors, open_ports, server_config
@@ -350,7 +350,7 @@ async def test_requests_with_long_bodies_begin_one_after_the_other_and_short_one
 
 @in_virtual_time
 async def test_one_long_piece_is_read_in_each_cycle_of_the_loop() -> None:
-    loop, turns, events = asyncio.get_running_loop(), PieceTurns(), list[str]()
+    loop, turns, events = asyncio.get_running_loop(), CycleTurns(), list[str]()
     for _ in range(2):
         assert turns.is_free(loop)
         for _ in range(3):

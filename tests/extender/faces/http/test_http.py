@@ -5,6 +5,7 @@ import gc
 import threading
 import weakref
 from dataclasses import replace
+from functools import partial
 
 import orjson
 import pytest
@@ -468,10 +469,35 @@ async def test_what_may_take_long_leaves_the_event_loop(
     )
     app = Application()
     endpoints = Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, Bodies(2 * FREE_BYTES, Budget()), 5.0)
-    app.add_verb(endpoints.route("/where", "where", verb, lambda _: None, "verbs"))
+    app.add_verb(endpoints.route("/where", "where", verb, lambda _: None, "verbs"), is_prompt=True)
     async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
         found = await client.post("/where", content=sent)
     assert found.content == b"%d %d" % (decoded_on_loop, encoded_on_loop)
+
+
+async def test_of_other_requests_than_a_schedulers_one_begins_in_each_cycle_of_the_loop() -> None:
+    order: list[str] = []
+    app, endpoints = (
+        Application(),
+        Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, Bodies(2 * FREE_BYTES, Budget()), 5.0),
+    )
+    for name in ("first", "in-turn"):
+        verb: Verb[None, bool, bool] = Verb(
+            name, partial(_noted, order, name), echo, lambda _, __: b"", Doc("?", {}, {})
+        )
+        app.add_verb(endpoints.route(f"/{name}", name, verb, lambda _: None, "verbs"), is_prompt=name == "first")
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
+        calls = [asyncio.create_task(client.post("/in-turn")) for _ in range(50)]
+        calls.append(asyncio.create_task(client.post("/first")))
+        replies = await asyncio.gather(*calls)
+    assert {each.status_code for each in replies} == {200}
+    assert len(order) == 51
+    assert order.index("first") < 10, "it waits for none of those that came before"
+
+
+def _noted(order: list[str], name: str, _body: bytes) -> bool:
+    order.append(name)
+    return True
 
 
 async def test_a_body_takes_its_room_until_it_is_decoded_although_its_call_is_over() -> None:
@@ -486,7 +512,7 @@ async def test_a_body_takes_its_room_until_it_is_decoded_although_its_call_is_ov
     )
     bodies, body = Bodies(2 * FREE_BYTES, Budget()), b"x" * (FREE_BYTES + 1)
     app, endpoints = Application(), Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, bodies, 5.0)
-    app.add_verb(endpoints.route("/wait", "wait", verb, lambda _: None, "verbs"))
+    app.add_verb(endpoints.route("/wait", "wait", verb, lambda _: None, "verbs"), is_prompt=True)
     async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
         calling = asyncio.create_task(client.post("/wait", content=body))
         assert await asyncio.to_thread(begun.wait, ENOUGH)
