@@ -156,7 +156,7 @@ class Queue:
         return list(filter(is_bound, await self.pods_of(job)))
 
     async def wait_bound(self, job: str, number: int) -> Sequence[RawObject]:
-        """The pods of a Job that have a node, once they are so many."""
+        """The pods of a Job that have a node, as soon as there are ``number`` of them."""
         what = f"{number} pods of {job} are bound"
         return await wait_for_answer(partial(self.bound, job), lambda pods: len(pods) == number, what, within=WITHIN)
 

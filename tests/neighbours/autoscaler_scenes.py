@@ -38,7 +38,7 @@ class Machines:
         slices: entries of a node template: what a node brings.
         cpu: of a node.
         limit: how many nodes may come.
-        labels: of a node, beside that of the group.
+        labels: the labels of a node, beside the label of its group.
         taints: of a node.
     """
 
@@ -126,7 +126,7 @@ def waiting(
 
 
 def gang(size: int, there: int | None = None, kind: str = "annotations") -> list[Object]:
-    """A gang, of which some pods are there."""
+    """A gang of this size. Only ``there`` of its pods exist; None: all of them."""
     found = waiting(size if there is None else there)
     for each in found:
         if each["kind"] == "Pod" and kind == "annotations":

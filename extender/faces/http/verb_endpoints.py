@@ -35,7 +35,7 @@ _JSON: Final = (b"content-type", b"application/json")
 BODILESS: Final = "dra_extender.bodiless"
 """Key of the scope of a GET that stands for a HEAD. An answer without an end leaves out its body."""
 
-HEALTH: Final = ("/livez", "/healthz", "/readyz")
+_HEALTH: Final = ("/livez", "/healthz", "/readyz")
 """Paths of health checks."""
 
 _By = TypeVar("_By")
@@ -82,7 +82,7 @@ class Application(FastAPI):
         super().__init__(**options)
         self._callers = callers
         self._verbs: dict[str, ASGIApp] = {}
-        self._prompt = set(HEALTH)
+        self._prompt = set(_HEALTH)
         self._turns = CycleTurns()
 
     def add_verb(self, route: VerbRoute, *, is_prompt: bool) -> None:
@@ -94,15 +94,16 @@ class Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope.get("path") not in self._prompt:
-            await self._turns.turn()
         verb = self._verbs.get(scope["path"]) if scope.get("method") == "POST" else None
         if self._callers is not None and (refusal := self._callers.refusal(scope["method"], scope["headers"])):
             if verb is None:
                 await _answer(send, HTTPStatus.FORBIDDEN, wire.as_line({"error": refusal}))
             else:
                 await _answer(send, HTTPStatus.OK, wire.encode_error(refusal))
-        elif scope.get("method") == "HEAD":
+            return
+        if scope.get("path") not in self._prompt:
+            await self._turns.turn()
+        if scope.get("method") == "HEAD":
             # The server leaves out the body. It looks at its own scope.
             await super().__call__({**scope, "method": "GET", BODILESS: True}, receive, send)
         else:

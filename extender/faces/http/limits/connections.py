@@ -491,7 +491,7 @@ def sweep(connections: Iterable[LimitedConnection], now: float, most_unsent: int
 
 
 class CycleTurns:
-    """Turns of which one begins in each cycle of the event loop: all others have the loop in between."""
+    """Turns: one begins in each cycle of the event loop. All other work has the loop in between."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
