@@ -1,9 +1,10 @@
-"""Writes docs/reference/modules.md: the first line of the docstring of each module, by folder.
+"""Writes docs/reference/modules.md: the beginning of the docstring of each module, by folder.
 
 ``python -m tests.house.modules``.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,10 +12,13 @@ from typing import Final
 from tests.house.sizes import ROOT
 
 PAGE: Final = ROOT / "docs" / "reference" / "modules.md"
+_FEWEST_WORDS: Final = 4
+"""Fewer say too little: "Losses: a bound pod had a claim, and lacks it now" is shown whole."""
+
 _HEAD: Final = """\
 # Modules
 
-Each module with the first line of its docstring. [architecture.md](../architecture.md) says how they work together.
+Each module with the beginning of its docstring. [architecture.md](../architecture.md) says how they work together.
 `make docs-modules` writes this page from the code: change docstrings, not this page.
 """
 
@@ -37,7 +41,7 @@ def _table(folder: Path, root: Path) -> Iterator[str]:
     if modules:
         yield from ("| module | what it is |", "|---|---|")
         for path in modules:
-            words = _first_line(path).replace("|", "\\|")
+            words = _beginning(_first_line(path)).replace("|", "\\|")
             yield f"| [{path.name}](../../{path.relative_to(root)}) | {words} |"
         yield ""
 
@@ -45,6 +49,12 @@ def _table(folder: Path, root: Path) -> Iterator[str]:
 def _first_line(path: Path) -> str:
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     return docstring.partition("\n")[0]
+
+
+def _beginning(line: str) -> str:
+    """Return the line up to its first colon, semicolon or full stop behind at least four words."""
+    ends = (end.start() for end in re.finditer(r"[.:;] ", line))
+    return next((line[:end] + "." for end in ends if len(line[:end].split()) >= _FEWEST_WORDS), line)
 
 
 if __name__ == "__main__":

@@ -136,7 +136,8 @@ def test_a_folder_has_its_first_line_and_a_row_for_each_module(tmp_path: Path) -
     for path, docstring in {
         "allocator/__init__.py": "Decides.\n\nMore.",
         "allocator/b.py": "What `a | b` is.",
-        "allocator/a.py": "A rule.",
+        "allocator/a.py": "A rule of all claims: it holds.",
+        "allocator/c.py": "Losses: a pod lacks its claim. Each is counted.",
         "allocator/inner/__init__.py": "Inside.",
         "allocator/inner/__main__.py": "Starts.",
     }.items():
@@ -144,7 +145,9 @@ def test_a_folder_has_its_first_line_and_a_row_for_each_module(tmp_path: Path) -
         (tmp_path / path).write_text(f'"""{docstring}"""\n')
     assert page(tmp_path).partition("\n## ")[2] == (
         "allocator/\n\nDecides.\n\n| module | what it is |\n|---|---|\n"
-        "| [a.py](../../allocator/a.py) | A rule. |\n| [b.py](../../allocator/b.py) | What `a \\| b` is. |\n"
+        "| [a.py](../../allocator/a.py) | A rule of all claims. |\n"
+        "| [b.py](../../allocator/b.py) | What `a \\| b` is. |\n"
+        "| [c.py](../../allocator/c.py) | Losses: a pod lacks its claim. |\n"
         "\n### allocator/inner/\n\nInside.\n"
     )
 
