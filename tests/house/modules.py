@@ -32,17 +32,15 @@ def page(root: Path = ROOT) -> str:
 def _section(folder: Path, root: Path) -> str:
     place = folder.relative_to(root)
     level = "##" if len(place.parts) == 1 else "###"
-    return "\n".join([f"{level} {place}/", "", _first_line(folder / "__init__.py"), "", *_table(folder, root)])
+    return "\n".join([f"{level} {place}/", "", _first_line(folder / "__init__.py"), "", *_list(folder, root)])
 
 
-def _table(folder: Path, root: Path) -> Iterator[str]:
-    """Yield the lines of a table of the modules in a folder; none if it has only folders."""
+def _list(folder: Path, root: Path) -> Iterator[str]:
+    """Yield the lines of a list of the modules in a folder; none if it has only folders."""
     modules = sorted(path for path in folder.glob("*.py") if not path.stem.startswith("__"))
+    for path in modules:
+        yield f"- [{path.name}](../../{path.relative_to(root)}) {_beginning(_first_line(path))}"
     if modules:
-        yield from ("| module | what it is |", "|---|---|")
-        for path in modules:
-            words = _beginning(_first_line(path)).replace("|", "\\|")
-            yield f"| [{path.name}](../../{path.relative_to(root)}) | {words} |"
         yield ""
 
 

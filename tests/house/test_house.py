@@ -132,7 +132,7 @@ def test_the_page_of_modules_is_that_of_the_code() -> None:
     assert PAGE.read_text() == page(), "run `make docs-modules`, and commit the page with the change of the code"
 
 
-def test_a_folder_has_its_first_line_and_a_row_for_each_module(tmp_path: Path) -> None:
+def test_a_folder_has_its_first_line_and_a_line_for_each_module(tmp_path: Path) -> None:
     for path, docstring in {
         "allocator/__init__.py": "Decides.\n\nMore.",
         "allocator/b.py": "What `a | b` is.",
@@ -144,10 +144,10 @@ def test_a_folder_has_its_first_line_and_a_row_for_each_module(tmp_path: Path) -
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(f'"""{docstring}"""\n')
     assert page(tmp_path).partition("\n## ")[2] == (
-        "allocator/\n\nDecides.\n\n| module | what it is |\n|---|---|\n"
-        "| [a.py](../../allocator/a.py) | A rule of all claims. |\n"
-        "| [b.py](../../allocator/b.py) | What `a \\| b` is. |\n"
-        "| [c.py](../../allocator/c.py) | Losses: a pod lacks its claim. |\n"
+        "allocator/\n\nDecides.\n\n"
+        "- [a.py](../../allocator/a.py) A rule of all claims.\n"
+        "- [b.py](../../allocator/b.py) What `a | b` is.\n"
+        "- [c.py](../../allocator/c.py) Losses: a pod lacks its claim.\n"
         "\n### allocator/inner/\n\nInside.\n"
     )
 
