@@ -67,6 +67,8 @@ from extender.plugins import (
     pool_requests,
     unknown_writes,
 )
+from extender.plugins.admission_checks import problems as check_problems
+from extender.plugins.admission_checks import task as admission_checks
 from extender.plugins.gangs import problems as gang_problems
 from extender.plugins.gangs import task as gangs
 from extender.plugins.immediate_claims import ImmediateClaims
@@ -242,8 +244,8 @@ def _tasks(
     """The functions that make the background tasks of each feature, in the order of their turns.
 
     A task comes before those that it may help. So the first ones give devices back; then come those that ask
-    controllers, that plan gangs and evictions, that wake pods, that lift their gates, and that allocate what no
-    scheduler asks about. The last one only judges.
+    controllers, that plan gangs and evictions, that wake pods, that lift their gates, that answer about jobs, and that
+    allocate what no scheduler asks about. The last one only judges.
     """
     told = explanations.overview.told
     return (
@@ -263,6 +265,7 @@ def _tasks(
         preemption.tasks,
         requeue.tasks,
         scheduling_gates.tasks,
+        admission_checks.tasks,
         pinned_claims.tasks,
         immediate_claims.tasks,
         partial(second_opinion.tasks, disagreements),
@@ -287,6 +290,7 @@ def _finds(
         limit_use.problems,
         resource_classes.problems,
         gate_problems.problems(settings),
+        check_problems.problems(settings),
         *([problem_finders.unmarked] if settings.scheduling.marked_pods_only else []),
     )
 

@@ -120,12 +120,13 @@ class ClusterState:
 
     @property
     def not_ready(self) -> str:
-        """Why pods with devices cannot be decided: a kind is in doubt. Empty if they can be decided.
+        """Why pods with devices cannot be decided: a kind that they need is in doubt. Empty if they can be decided.
 
         The text names no kinds, so that it stays the same while one kind after the other is synced: a reason that
         changes makes a scheduler try again. `doubt_of` has the kinds.
         """
-        return ", ".join(sorted(set(self._doubts.values()))) if self._doubts else ""
+        doubts = {doubt for kind, doubt in self._doubts.items() if not RESOURCES[kind].is_aside} if self._doubts else ()
+        return ", ".join(sorted(doubts))
 
     def known(self) -> Snapshot:
         """The cluster as it is known now, to decide about pods with devices.

@@ -20,6 +20,14 @@ from allocator.model.json import Interner
 from extender.cluster.objects.budgets import Budget, parse_budget
 from extender.cluster.objects.claims import SpecCache, parse_claim_object, parse_template_object
 from extender.cluster.objects.device_quotas import parse_device_quota
+from extender.cluster.objects.kueue import (
+    AdmissionCheck,
+    ResourceFlavor,
+    Workload,
+    parse_admission_check,
+    parse_flavor,
+    parse_workload,
+)
 from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.objects.pod_groups import PodGroup, parse_pod_group
 from extender.cluster.objects.pods import Pod, parse_pod
@@ -29,11 +37,13 @@ from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.kube.resources import (
+    ADMISSION_CHECKS,
     BUDGETS,
     CLAIMS,
     CLASSES,
     CONTEXTS,
     DEVICE_QUOTAS,
+    FLAVORS,
     NODES,
     POD_GROUPS,
     PODS,
@@ -41,6 +51,7 @@ from extender.kube.resources import (
     SLICES,
     TAINT_RULES,
     TEMPLATES,
+    WORKLOADS,
     Resource,
 )
 
@@ -95,6 +106,12 @@ class Topic(Enum):
     """By ObjectKey; a change of its status alone is never mentioned. Quota is compared after the decision."""
     RESOURCE_CLASS = "resource class", Concern.NOTHING
     """By name. The device class that is made of it counts."""
+    ADMISSION_CHECK = "admission check", Concern.NOTHING
+    """By name."""
+    FLAVOR = "resource flavor", Concern.NOTHING
+    """By name. It counts for jobs that are not admitted yet: once there are pods, these say where they may run."""
+    WORKLOAD = "workload", Concern.NOTHING
+    """By ObjectKey. Its pods count once they are there."""
     CONTEXT = "pod scheduling context", Concern.NOTHING
     """By ObjectKey. What controllers have answered counts once negotiation has read it."""
 
@@ -196,6 +213,9 @@ def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> M
         ),
         _plain(RESOURCE_CLASSES, ResourceClass, parse_resource_class, Topic.RESOURCE_CLASS),
         _plain(CONTEXTS, SchedulingContext, parse_scheduling_context, Topic.CONTEXT),
+        _plain(ADMISSION_CHECKS, AdmissionCheck, parse_admission_check, Topic.ADMISSION_CHECK),
+        _plain(FLAVORS, ResourceFlavor, parse_flavor, Topic.FLAVOR),
+        _plain(WORKLOADS, Workload, parse_workload, Topic.WORKLOAD),
     )
     return {kind.resource.kind: kind for kind in kinds}
 

@@ -22,7 +22,7 @@ from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import TooManyRequestsError, Transport
 from extender.kube.discovery import NotServedError, discover, server_version
-from extender.kube.permissions import WRITES, Permission, denied, needed, to_list
+from extender.kube.permissions import USE, Use, denied, needed, to_list
 from extender.kube.plain_pods import PlainPod
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import RESOURCES, Resource
@@ -407,7 +407,7 @@ async def connect(
     timing: Timing = Timing(),
     around: Callable[[Transport], Transport] = lambda transport: transport,
     listing: Collection[Resource] | None = None,
-    writes: Collection[Permission] = WRITES,
+    use: Use = USE,
     budget: Budget | None = None,
 ) -> AsyncIterator[LiveCluster]:
     """A live cluster, checked: it can be reached, serves the kinds, and allows what the extender does.
@@ -417,8 +417,8 @@ async def connect(
         random: from 0 to 1; spreads retries and watches.
         timing: all times.
         around: wraps the transport.
-        listing: only list these kinds; None: follow all kinds and write.
-        writes: what must be allowed to write.
+        listing: only list these kinds; None: follow kinds and write.
+        use: the kinds that are followed, and what must be allowed to write.
         budget: for the memory of objects.
 
     Raises:
@@ -427,7 +427,7 @@ async def connect(
     async with open_connection(origin) as connection:
         transport = around(connection)
         api = await usable_api(
-            transport, connection.url, random=random, timing=timing.requests, listing=listing, writes=writes
+            transport, connection.url, random=random, timing=timing.requests, listing=listing, use=use
         )
         fresh = asyncio.create_task(connection.keep_fresh(), name="keep credentials fresh")
         try:
@@ -443,9 +443,9 @@ async def usable_api(
     random: Callable[[], float],
     timing: RequestTiming,
     listing: Collection[Resource] | None = None,
-    writes: Collection[Permission] = WRITES,
+    use: Use = USE,
 ) -> RemoteApi:
-    """The API server behind a transport, checked; see `connect` for ``listing`` and ``writes``.
+    """The API server behind a transport, checked; see `connect` for ``listing`` and ``use``.
 
     Raises:
         ConnectError: it can't be reached, lacks kinds, or denies what the extender needs.
@@ -455,10 +455,8 @@ async def usable_api(
         missing = [resource for resource in served.missing if listing is None or resource in listing]
         if missing:
             raise ConnectError(*(_not_served(url, resource) for resource in missing))
-        if listing is None:
-            wanted = needed(served, await server_version(transport), writes)
-        else:
-            wanted = to_list(served, listing)
+        version = await server_version(transport) if listing is None else (0, 0)
+        wanted = needed(served, version, use) if listing is None else to_list(served, listing)
         lacking = await denied(transport, wanted)
     except (ApiError, OutcomeUnknownError) as error:
         raise ConnectError(f"{url}: {error}") from error

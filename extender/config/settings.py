@@ -421,6 +421,29 @@ class SchedulingGateSettings(Section):
     )
 
 
+class AdmissionCheckSettings(Section):
+    """Jobs of Kueue are admitted once there are devices for all of their pods."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Answer AdmissionChecks of Kueue whose controllerName is dra-extender.dev/devices. It needs rights "
+        "to Kueue's kinds.",
+    )
+    keep_seconds: int = Field(
+        default=60,
+        description="How long other jobs of Kueue leave devices to a job that was told they are there, until all of "
+        "its pods have come.",
+        ge=1,
+        le=3600,
+    )
+    give_back_seconds: int = Field(
+        default=0,
+        description="A job that has waited for devices for so long gives its quota of Kueue back, and "
+        "queues behind others. 0: never.",
+        ge=0,
+    )
+
+
 class SchedulingSettings(Section):
     """Settings for deciding pods."""
 
@@ -589,6 +612,7 @@ class Settings(Section):
     memory: MemorySettings = MemorySettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     scheduling_gates: SchedulingGateSettings = SchedulingGateSettings()
+    admission_checks: AdmissionCheckSettings = AdmissionCheckSettings()
     evictions: EvictionSettings = EvictionSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
     peers: PeersSettings = PeersSettings()

@@ -1,7 +1,7 @@
 """Checks that the API server allows what the extender needs."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ import orjson
 from extender.kube.api import ApiError, UnreachableError
 from extender.kube.connection.transport import HttpRequest, Transport, ask
 from extender.kube.discovery import Served
-from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
+from extender.kube.resources import ADMISSION_CHECKS, CLAIMS, PODS, RESOURCES, WORKLOADS, Resource
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _SECONDS: Final = 10.0
@@ -46,23 +46,46 @@ EVICTS: Final = Permission("delete", PODS)
 LIFTS_GATES: Final = Permission("patch", PODS)
 """Needed to lift scheduling gates."""
 
+ANSWERS_CHECKS: Final = (
+    Permission("patch", ADMISSION_CHECKS, "status"),
+    Permission("patch", WORKLOADS, "status"),
+)
+"""Needed to answer AdmissionChecks of Kueue."""
+
 ALLOCATES: Final = Permission("update", CLAIMS, "binding")
 """From `ALLOCATES_SINCE` on, a status write that changes allocation or reservedFor needs this."""
 
 ALLOCATES_SINCE: Final = (1, 36)
 
 
-def needed(served: Served, version: tuple[int, int], writes: Iterable[Permission] = WRITES) -> tuple[Permission, ...]:
-    """The permissions to list and watch all served kinds, and to write.
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The use that is made of an API server.
+
+    Attributes:
+        kinds: are listed and watched.
+        writes: must be allowed, by whatever version of the server.
+    """
+
+    kinds: Collection[Resource] = tuple(RESOURCES.values())
+    writes: Collection[Permission] = WRITES
+
+
+USE: Final = Use()
+"""Of all kinds, with the writes that every pod with claims needs."""
+
+
+def needed(served: Served, version: tuple[int, int], use: Use) -> tuple[Permission, ...]:
+    """The permissions to list and watch the served kinds, and to write.
 
     Args:
         served: the kinds that the server serves.
         version: the version of the server: major and minor.
-        writes: the writes that every version of the server knows.
+        use: the use that is made of it.
     """
-    kinds = [resource for kind, resource in RESOURCES.items() if kind in served.versions]
+    kinds = [resource for resource in use.kinds if resource.kind in served.versions]
     reads = [Permission(verb, resource) for resource in kinds for verb in ("list", "watch")]
-    return (*reads, *writes, *((ALLOCATES,) if version >= ALLOCATES_SINCE else ()))
+    return (*reads, *use.writes, *((ALLOCATES,) if version >= ALLOCATES_SINCE else ()))
 
 
 def to_list(served: Served, resources: Iterable[Resource]) -> tuple[Permission, ...]:

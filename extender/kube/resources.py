@@ -13,6 +13,7 @@ class Resource:
         versions: API versions that we can read, best first. Discovery tells which of them is served.
         optional: a server may lack the kind: then there are no such objects.
         is_foreign: the settings name the kind, with its only version.
+        is_aside: pods are decided without it: if it is in doubt, only what concerns it waits.
     """
 
     kind: str
@@ -22,6 +23,7 @@ class Resource:
     namespaced: bool
     optional: bool = False
     is_foreign: bool = False
+    is_aside: bool = False
 
     def api_versions(self) -> tuple[str, ...]:
         """The versions with their group, as in ``apiVersion``."""
@@ -72,6 +74,26 @@ POD_GROUPS: Final = Resource(
 )
 """Pods that are scheduled together; served only with the feature gate GenericWorkload."""
 
+_KUEUE: Final = "kueue.x-k8s.io"
+
+ADMISSION_CHECKS: Final = Resource(
+    "AdmissionCheck", "admissionchecks", _KUEUE, ("v1beta2",), namespaced=False, optional=True, is_aside=True
+)
+"""Of Kueue: something that jobs wait for before they are admitted."""
+
+FLAVORS: Final = Resource(
+    "ResourceFlavor", "resourceflavors", _KUEUE, ("v1beta2",), namespaced=False, optional=True, is_aside=True
+)
+"""Of Kueue: it says which nodes the pods of a job may have."""
+
+WORKLOADS: Final = Resource(
+    "Workload", "workloads", _KUEUE, ("v1beta2",), namespaced=True, optional=True, is_aside=True
+)
+"""Of Kueue: a job with the pods that it will have."""
+
+OF_KUEUE: Final = (ADMISSION_CHECKS, FLAVORS, WORKLOADS)
+"""Followed only if the settings turn admission checks on."""
+
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
 """Read by the cluster in memory and for explanations: in a live cluster, the API server checks their labels."""
 
@@ -110,6 +132,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
         RESOURCE_CLASSES,
         CONTEXTS,
         POD_GROUPS,
+        *OF_KUEUE,
     )
 }
 """The watched kinds, by name; `extender.cluster.kinds` says how each is kept."""

@@ -40,7 +40,7 @@ from extender.lab.old_forms import changes_of, from_text_form
 from extender.tools.yamltext import SyntaxProblem, documents
 
 LOADED: Final[Mapping[str, Resource]] = {
-    **RESOURCES,
+    **{kind: each for kind, each in RESOURCES.items() if not each.is_aside},
     **{each.kind: each for each in (NAMESPACES, PRIORITY_CLASSES, QUOTAS)},
 }
 """What is read from manifests, by kind; objects of other kinds are skipped."""

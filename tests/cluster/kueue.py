@@ -6,6 +6,7 @@ KUEUE names the program, and KUEUE_CHART the folder of the chart of the same ver
 import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,12 +20,14 @@ import yaml
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLASSES, DEVICE_QUOTAS, PODS, SLICES, TEMPLATES, Resource
+from extender.plugins.admission_checks.jobs import JOB_LABEL
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options
 from tests.kit.controlplane.definitions import DEVICE_QUOTA
 from tests.kit.controlplane.extended import box, special_claims
 from tests.kit.controlplane.kueue import (
+    ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     FLAVORS,
     GATE,
@@ -36,6 +39,7 @@ from tests.kit.controlplane.kueue import (
 )
 from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.scenario import GPUS, SITE, by_template, findings, rejection
+from tests.kit.controlplane.service import SERVE, Extender, running_extender
 from tests.kit.objects.manifests import (
     DEVICE_CLASS,
     device_class,
@@ -57,6 +61,12 @@ COUNTED: Final = "gpus"
 
 DEVICES: Final = len(GPUS) * len(SITE)
 WITHIN: Final = 60.0
+
+CHECK: Final = "devices"
+"""The name of the AdmissionCheck that dra-extender answers."""
+
+SERVE_CHECKS: Final = ("env", "DRA_EXTENDER__ADMISSION_CHECKS__ENABLED=true", *SERVE)
+HASTY: Final = ("env", "DRA_EXTENDER__ADMISSION_CHECKS__GIVE_BACK_SECONDS=5", *SERVE_CHECKS)
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +100,10 @@ async def admitting(plane: ControlPlane, site: object, program: Path, manifests:
         await admin.create(CLASSES, device_class())
         for name in SITE:
             await admin.create(SLICES, resource_slice(name, name, GPUS))
-        [wanted], (flavor, *_), _ = page()
+        [wanted], (flavor, *_), _, [check] = page()
         async with kueue(plane, admin, program, manifests, wanted):
             await admin.create(FLAVORS, flavor)
+            await admin.create(ADMISSION_CHECKS, check)
             yield
 
 
@@ -117,11 +128,13 @@ class Queue:
     client: Client
     name: str
 
-    async def open(self, devices: int, resource: str = COUNTED) -> None:
-        """Make it, with a quota of devices, or of a resource."""
+    async def open(self, devices: int, resource: str = COUNTED, checks: Sequence[str] = (), **more: str) -> None:
+        """Make it, with a quota of devices, or of a resource; and with AdmissionChecks, or other fields."""
         flavor = {"name": "any", "resources": [{"name": resource, "nominalQuota": devices}]}
         groups = [{"coveredResources": [resource], "flavors": [flavor]}]
-        cluster_queue = _of_kueue("ClusterQueue", self.name, namespaceSelector={}, resourceGroups=groups)
+        asked = {"admissionChecks": [{"name": each} for each in checks]}
+        spec: RawObject = {"resourceGroups": groups, **({"admissionChecksStrategy": asked} if checks else {}), **more}
+        cluster_queue = _of_kueue("ClusterQueue", self.name, namespaceSelector={}, **spec)
         await self.client.create(CLUSTER_QUEUES, cluster_queue)
         await self.client.create(LOCAL_QUEUES, _of_kueue("LocalQueue", self.name, self.name, clusterQueue=self.name))
 
@@ -168,13 +181,31 @@ class Queue:
     async def is_suspended(self, job: str) -> bool:
         return bool((await self.client.get(JOBS, ObjectKey(self.name, job)))["spec"]["suspend"])
 
+    async def workloads(self, job: str) -> Sequence[RawObject]:
+        """What Kueue has made of a Job."""
+        found = (await self.client.list(WORKLOADS, self.name)).items
+        return [each for each in found if each["metadata"]["ownerReferences"][0]["name"] == job]
+
+    async def checked(self, job: str, state: str, text: str = "") -> RawObject:
+        """The entry of the check for a Job, once it has this state and this text."""
+
+        async def entries() -> Sequence[RawObject]:
+            return [
+                each for one in await self.workloads(job) for each in one.get("status", {}).get("admissionChecks", ())
+            ]
+
+        def is_it(each: RawObject) -> bool:
+            return bool(each["name"] == CHECK and each["state"] == state and text in each["message"])
+
+        what = f"the check of {job} is {state}: {text}"
+        found = await wait_for_answer(entries, lambda all_: any(map(is_it, all_)), what, within=WITHIN)
+        return next(filter(is_it, found))
+
     async def told(self, job: str, condition: str, text: str) -> RawObject:
         """A condition of the workload that Kueue has made of a Job, once it has this text."""
 
         async def conditions() -> Sequence[RawObject]:
-            found = (await self.client.list(WORKLOADS, self.name)).items
-            of_job = [each for each in found if each["metadata"]["ownerReferences"][0]["name"] == job]
-            return [each for one in of_job for each in one.get("status", {}).get("conditions", ())]
+            return [each for one in await self.workloads(job) for each in one.get("status", {}).get("conditions", ())]
 
         def is_it(each: RawObject) -> bool:
             return bool(each["type"] == condition and text in each["message"])
@@ -199,7 +230,7 @@ async def queue(client: Client, namespace: str) -> AsyncIterator[Queue]:
 
 
 async def test_the_examples_of_the_page_run(client: Client, queue: Queue) -> None:
-    _, (_, cluster_queue, local_queue), [job] = page(queue.name)
+    _, (_, cluster_queue, local_queue), [job], _ = page(queue.name)
     await client.create(CLUSTER_QUEUES, cluster_queue)
     await client.create(LOCAL_QUEUES, local_queue)
     await client.create(TEMPLATES, template(queue.name, "one-gpu"))
@@ -327,3 +358,117 @@ async def test_kueue_admits_no_job_with_claims_that_it_can_not_count(
     await queue.add("job", 1, claim)
     assert (await queue.told("job", "QuotaReserved", reason))["status"] == "False"
     assert await queue.is_suspended("job")
+
+
+# --- the AdmissionCheck of dra-extender ---------------------------------------------------------------------
+
+
+def _is_active(found: RawObject | None) -> bool:
+    conditions = (found or {}).get("status", {}).get("conditions", ())
+    return any(each["type"] == "Active" and each["status"] == "True" for each in conditions)
+
+
+@asynccontextmanager
+async def answering(
+    client: Client, plane: ControlPlane, serve: Sequence[str] = SERVE_CHECKS
+) -> AsyncIterator[Extender]:
+    """A replica answers the check; another one, beside the scheduler, allocates."""
+    async with running_extender(plane, serve=serve) as running:
+        await client.wait_for(ADMISSION_CHECKS, ObjectKey("", CHECK), _is_active, within=WITHIN)
+        yield running
+
+
+async def test_a_job_is_admitted_once_there_are_devices_for_all_of_its_pods(
+    client: Client, plane: ControlPlane, queue: Queue
+) -> None:
+    async with answering(client, plane):
+        await queue.open(devices=3 * DEVICES, checks=[CHECK])
+        await queue.add("first", DEVICES - 1)
+        running = await queue.wait_bound("first", DEVICES - 1)
+        ready = await queue.checked("first", "Ready")
+        assert f"there are devices for its {DEVICES - 1} pods together" in ready["message"]
+        assert {each["metadata"]["labels"][JOB_LABEL].partition(".")[2] for each in running} == {"0"}
+        await queue.add("second", 3)
+        pending = await queue.checked("second", "Pending", "1 of 3 pods would get them")
+        assert "no free device for request gpu" in pending["message"]
+        assert await queue.is_suspended("second")
+        assert await queue.pods_of("second") == []
+        await queue.end(running[:1])
+        await queue.checked("second", "Pending", "2 of 3 pods would get them")
+        await queue.end(running[1:2])
+        await queue.wait_bound("second", 3)
+        assert await findings(client, queue.name) == []
+
+
+async def test_of_two_jobs_one_is_admitted_and_the_other_one_after_it(
+    client: Client, plane: ControlPlane, queue: Queue
+) -> None:
+    size = DEVICES // 2 + 1
+    async with answering(client, plane):
+        await queue.open(devices=2 * size, checks=[CHECK])
+        for name in "ab":
+            await queue.add(name, size)
+
+        async def bound() -> list[int]:
+            return sorted([len(await queue.bound(name)) for name in "ab"])
+
+        await wait_for_answer(bound, [0, size].__eq__, "one of the Jobs runs whole", within=WITHIN)
+        [waiting] = [name for name in "ab" if not await queue.bound(name)]
+        await queue.checked(waiting, "Pending", f"{DEVICES - size} of {size} pods would get them")
+        assert await queue.pods_of(waiting) == []
+        [other] = set("ab") - {waiting}
+        await queue.end(await queue.bound(other))
+        await queue.wait_bound(waiting, size)
+
+
+async def test_another_process_goes_on_after_a_kill(client: Client, plane: ControlPlane, queue: Queue) -> None:
+    async with answering(client, plane) as killed:
+        await queue.open(devices=2 * DEVICES, checks=[CHECK])
+        await queue.add("first", DEVICES)
+        running = await queue.wait_bound("first", DEVICES)
+        await queue.add("second", 1)
+        told = await queue.checked("second", "Pending", "0 of 1 pod would get them")
+        killed.process.kill()
+        await queue.end(running)
+    async with answering(client, plane):
+        await queue.wait_bound("second", 1)
+        assert (await queue.checked("second", "Ready"))["lastTransitionTime"] >= told["lastTransitionTime"]
+
+
+async def test_a_job_that_waits_for_long_gives_its_quota_to_others(
+    client: Client, plane: ControlPlane, queue: Queue
+) -> None:
+    async with answering(client, plane, HASTY):
+        await queue.open(devices=DEVICES + 1, checks=[CHECK], queueingStrategy="StrictFIFO")
+        await queue.add("large", DEVICES + 1)
+        await queue.checked("large", "Pending", f"of {DEVICES + 1} pods would get them")
+        await queue.add("small", 1)
+        assert await queue.told("small", "QuotaReserved", "insufficient unused quota")
+        await queue.wait_bound("small", 1)
+        assert await queue.told("large", "Evicted", "At least one admission check is false")
+        assert await queue.is_suspended("large")
+
+
+async def test_a_job_without_devices_runs_at_once(client: Client, plane: ControlPlane, queue: Queue) -> None:
+    async with answering(client, plane):
+        await queue.open(1, "cpu", checks=[CHECK])
+        spec = pod(queue.name, "plain", restartPolicy="Never")["spec"] | {"containers": [box("main", cpu="100m")]}
+        await queue.start("plain", 2, {"spec": spec})
+        await queue.wait_bound("plain", 2)
+        assert (await queue.checked("plain", "Ready"))["message"] == "no pod needs devices"
+
+
+async def test_extended_resources_are_asked_for_like_claims(client: Client, plane: ControlPlane, queue: Queue) -> None:
+    key, resource = ObjectKey("", DEVICE_CLASS), "example.com/gpu"
+    await client.patch(CLASSES, key, {"spec": {"extendedResourceName": resource}})
+    async with answering(client, plane):
+        await queue.open(4 * DEVICES, resource, checks=[CHECK])
+        spec = pod(queue.name, "job", restartPolicy="Never")["spec"]
+        for name, pods, each in (("fits", DEVICES // 2, "2"), ("waits", 1, "1"), ("never", 1, "3")):
+            await queue.start(name, pods, {"spec": spec | {"containers": [box("main", **{resource: each})]}})
+            await queue.checked(name, "Ready" if name == "fits" else "Pending")
+        running = await queue.wait_bound("fits", DEVICES // 2)
+        await queue.end(running)
+        await queue.wait_bound("waits", 1)
+        assert await queue.is_suspended("never")
+    await client.patch(CLASSES, key, {"spec": {"extendedResourceName": None}})

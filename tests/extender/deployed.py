@@ -29,6 +29,7 @@ POD = DEPLOYMENT["spec"]["template"]["spec"]
 RIGHTS = (
     DEPLOY / "rbac.yaml",
     *sorted((DEPLOY / "rights").glob("*.yaml")),
+    DEPLOY / "kueue" / "rights.yaml",
     DEPLOY / "scheduling-gates" / "rights.yaml",
     *sorted((DEPLOY / "crds").glob("*-rights.yaml")),
 )

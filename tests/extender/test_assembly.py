@@ -8,7 +8,13 @@ from typing import TypeVar
 from extender import answers, framework, plugins
 from extender.answers.observe.problems import ProblemsKeeper
 from extender.assembly import Surroundings, make_extender
-from extender.config.settings import ControllerSettings, SchedulingGateSettings, Settings, UsageSettings
+from extender.config.settings import (
+    AdmissionCheckSettings,
+    ControllerSettings,
+    SchedulingGateSettings,
+    Settings,
+    UsageSettings,
+)
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.tools.offload import at_once
@@ -22,7 +28,7 @@ TURNS = [
     *("QuotaStatus", "ResourceClasses", "PoolRequests"),
     *("Deallocator", "ControllerReleases", "ControllerWaits", "SchedulingContexts"),
     *("Gangs", "GangsInPart", "SchedulerEvictions", "KeptOfBound", "Preemptor"),
-    *("Requeue", "GateLifter", "PinnedPods", "ImmediateAllocation", "SecondOpinions"),
+    *("Requeue", "GateLifter", "AdmissionChecks", "PinnedPods", "ImmediateAllocation", "SecondOpinions"),
     *("HistoryKeeper", "StatesKeeper", "SizesKeeper", "UsageKeeper", "ProblemsKeeper", "PiecesKeeper", "PastReader"),
 ]
 
@@ -31,8 +37,11 @@ CONTROLLER = ControllerSettings(name="licenses.example.com", transport="PodSched
 
 def test_each_background_task_has_its_turn_and_comes_before_those_that_it_may_help() -> None:
     settings = Settings(controllers=[CONTROLLER], usage=UsageSettings(prometheus="http://prometheus.example.com"))
-    gated = settings.model_copy(update={"scheduling_gates": SchedulingGateSettings(enabled=True)})
-    service = Cluster.of().service(gated)
+    on = {
+        "scheduling_gates": SchedulingGateSettings(enabled=True),
+        "admission_checks": AdmissionCheckSettings(enabled=True),
+    }
+    service = Cluster.of().service(settings.model_copy(update=on))
     assert [type(task).__name__ for task in service.background.tasks] == TURNS
 
 

@@ -284,6 +284,7 @@ def may(path: Path) -> set[tuple[str, str]]:
     [
         ("rights/preemption.yaml", {("delete", "pods")}),
         ("scheduling-gates/rights.yaml", {("patch", "pods")}),
+        ("kueue/rights.yaml", {("patch", "admissionchecks/status"), ("patch", "workloads/status")}),
         ("rights/extended-resources.yaml", {("create", "resourceclaims"), ("delete", "resourceclaims")}),
         (
             "crds/resourceclasses-rights.yaml",

@@ -28,6 +28,7 @@ SOURCES: Final[Mapping[str, str]] = {
     "rbac-scheduler.yaml": "deploy/rbac-scheduler.yaml",
     "rbac.yaml": "deploy/rbac.yaml",
     "rights-extended-resources.yaml": "deploy/rights/extended-resources.yaml",
+    "rights-kueue.yaml": "deploy/kueue/rights.yaml",
     "rights-preemption.yaml": "deploy/rights/preemption.yaml",
     "rights-scheduling-gates.yaml": "deploy/scheduling-gates/rights.yaml",
     "scheduler.yaml": "config/scheduler.yaml",

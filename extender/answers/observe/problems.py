@@ -58,6 +58,7 @@ CAUSES: Final = (
     "gang",
     "quota",
     "gate",
+    "admission-check",
     "unmarked",
     "scheduler-settings",
 )

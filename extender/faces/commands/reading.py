@@ -27,7 +27,7 @@ from extender.lab.manifests import (
 )
 from extender.lab.manifests import load as load_manifests
 
-EXPLAINED: Final = tuple(resource for resource in RESOURCES.values() if resource != BUDGETS)
+EXPLAINED: Final = tuple(each for each in RESOURCES.values() if each != BUDGETS and not each.is_aside)
 """The kinds that an explanation reads."""
 
 

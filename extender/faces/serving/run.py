@@ -56,8 +56,9 @@ from extender.kube.access import REVIEWS, Clocks, Gate, Reviews
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin
 from extender.kube.discovery import server_gates
-from extender.kube.permissions import EVICTS, LIFTS_GATES, WRITES
+from extender.kube.permissions import ANSWERS_CHECKS, EVICTS, LIFTS_GATES, WRITES, Use
 from extender.kube.remote import RemoteApi
+from extender.kube.resources import OF_KUEUE, RESOURCES
 from extender.lab.cluster import EmbeddedCluster
 from extender.planning.templates.catalog import Catalog, read_catalog
 from extender.tools import logs
@@ -108,16 +109,18 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
     evicts, reviews = scheduling.preemption, settings.api.port
     budget = budget_of(settings)
     lifts = settings.scheduling_gates.enabled
+    checks = settings.admission_checks.enabled
     writes = (
         *WRITES,
         *((EVICTS,) if evicts else ()),
         *((LIFTS_GATES,) if lifts else ()),
+        *(ANSWERS_CHECKS if checks else ()),
         *(REVIEWS if reviews else ()),
     )
+    kinds = tuple(each for each in RESOURCES.values() if checks or each not in OF_KUEUE)
+    around, use = tracing.transport, Use(kinds, writes)
     async with (
-        connect(
-            origin, random=random.random, timing=timing, around=tracing.transport, writes=writes, budget=budget
-        ) as cluster,
+        connect(origin, random=random.random, timing=timing, around=around, use=use, budget=budget) as cluster,
         asyncio.TaskGroup() as tasks,
     ):
         gates = await _gates(cluster.api, settings)
@@ -128,7 +131,10 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
             counts_resources=features.node_resources,
             has_group_claims=features.group_claims,
         )
-        following = tasks.create_task(cluster.run(state))
+        for other in RESOURCES.values():
+            if other not in kinds:
+                state.trust(other)
+        following = tasks.create_task(cluster.run(state, kinds))
         yield ServedCluster(cluster.api, state, cluster, gates, budget, has_schedulers=True)
         following.cancel()
 

@@ -84,6 +84,32 @@ POD_GROUP = {
         "schedulingConstraints": {"topology": [{"key": "rack"}]},
     }
 }
+ADMISSION_CHECK = {
+    "spec": {"controllerName": "dra-extender.dev/devices"},
+    "status": {"conditions": [{"type": "Active", "status": "True", "observedGeneration": 1}]},
+}
+FLAVOR = {"spec": {"nodeLabels": {"a": "b"}, "tolerations": [{"key": "a", "operator": "Exists"}]}}
+WORKLOAD = {
+    "spec": {
+        "active": True,
+        "priority": 1,
+        "priorityClassRef": {"kind": "PriorityClass", "name": "p"},
+        "podSets": [{"name": "main", "count": 2, "template": {"spec": {"containers": [{"name": "c"}]}}}],
+    },
+    "status": {
+        "conditions": [{"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"}],
+        "admission": {"podSetAssignments": [{"name": "main", "count": 1, "flavors": {"gpus": "any"}}]},
+        "admissionChecks": [
+            {
+                "name": "devices",
+                "state": "Ready",
+                "message": "m",
+                "lastTransitionTime": "2025-01-01T00:00:00Z",
+                "podSetUpdates": [{"name": "main", "nodeSelector": {"a": "b"}}],
+            }
+        ],
+    },
+}
 PARTS: dict[str, dict[str, Any]] = {
     **{kind: parts for kind, (_, parts) in OBJECTS.items()},
     "Node": NODE,
@@ -93,6 +119,9 @@ PARTS: dict[str, dict[str, Any]] = {
     "ResourceClass": RESOURCE_CLASS,
     "PodSchedulingContext": CONTEXT,
     "PodGroup": POD_GROUP,
+    "AdmissionCheck": ADMISSION_CHECK,
+    "ResourceFlavor": FLAVOR,
+    "Workload": WORKLOAD,
 }
 METADATA = {
     "name": "x",

@@ -72,8 +72,8 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
             "prot: 1",
             (
                 "prot: unknown key "
-                "(known: api, autoscaler, cluster, controllers, evictions, featureGates, grpc, log, memory, "
-                "operations, peers, scheduling, schedulingGates, server, tracing, usage)"
+                "(known: admissionChecks, api, autoscaler, cluster, controllers, evictions, featureGates, grpc, log, "
+                "memory, operations, peers, scheduling, schedulingGates, server, tracing, usage)"
             ),
         ),
         ("server: {prot: 1}", 'server.prot: unknown key, did you mean "port"?'),
@@ -360,7 +360,7 @@ def test_printed_settings_load_as_the_same_settings() -> None:
     assert load(settings.as_yaml()) == settings
     listeners = {"server", "operations", "api", "grpc"}
     sections = listeners | {"cluster", "memory", "scheduling", "evictions", "autoscaler", "peers", "log", "tracing"}
-    sections |= {"controllers", "featureGates", "schedulingGates", "usage"}
+    sections |= {"admissionChecks", "controllers", "featureGates", "schedulingGates", "usage"}
     assert set(yaml.safe_load(settings.as_yaml())) == sections
 
 

@@ -12,13 +12,16 @@ from extender.kube.api import Event, ObjectKey, RawObject, key_of, revision_of
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.discovery import Served
 from extender.kube.remote import RemoteApi, RequestTiming
-from extender.kube.resources import CLAIMS, RESOURCES, Resource
+from extender.kube.resources import CLAIMS, OF_KUEUE, RESOURCES, Resource
 from extender.kube.watch import WatchSource, WatchTiming
 from extender.tools.intake import Budget
 from extender.tools.offload import at_once
 from tests.kit.servers.transport import FakeApi, Fault
 
-LACKING = {"DeviceTaintRule", "DeviceQuota", "ResourceClass", "PodSchedulingContext", "PodGroup"}
+LACKING = {
+    *("DeviceTaintRule", "DeviceQuota", "ResourceClass", "PodSchedulingContext", "PodGroup"),
+    *(each.kind for each in OF_KUEUE),
+}
 """Optional kinds that the server lacks."""
 
 SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind not in LACKING})

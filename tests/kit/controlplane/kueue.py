@@ -27,6 +27,7 @@ from tests.kit.process import Process, answers, free_port, running
 
 _GROUP: Final = "kueue.x-k8s.io"
 _VERSIONS: Final = ("v1beta2",)
+ADMISSION_CHECKS: Final = Resource("AdmissionCheck", "admissionchecks", _GROUP, _VERSIONS, namespaced=False)
 FLAVORS: Final = Resource("ResourceFlavor", "resourceflavors", _GROUP, _VERSIONS, namespaced=False)
 CLUSTER_QUEUES: Final = Resource("ClusterQueue", "clusterqueues", _GROUP, _VERSIONS, namespaced=False)
 LOCAL_QUEUES: Final = Resource("LocalQueue", "localqueues", _GROUP, _VERSIONS, namespaced=True)

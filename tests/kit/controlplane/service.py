@@ -23,7 +23,7 @@ _DEPLOY: Final = _ROOT / "deploy"
 RIGHTS: Final = (
     _DEPLOY / "rbac.yaml",
     *sorted((_DEPLOY / "rights").glob("*.yaml")),
-    _DEPLOY / "scheduling-gates" / "rights.yaml",
+    *(_DEPLOY / each / "rights.yaml" for each in ("kueue", "scheduling-gates")),
     *sorted((_DEPLOY / "crds").glob("*-rights.yaml")),
 )
 """The rights of all features."""

@@ -1,0 +1,134 @@
+"""A job of Kueue whose pods are asked about: its entries of the check, and stand-ins for its pods."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import orjson
+
+from extender.cluster.objects.kueue import PENDING, READY, CheckState, PodSet, ResourceFlavor, Workload
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
+
+JOB_LABEL: Final = "dra-extender.dev/admitted-for"
+"""The label of pods that a ready check has let in: the uid of the workload, and the place of the pod set in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A workload with quota that has entries of checks that are answered here.
+
+    Attributes:
+        names: of these checks.
+    """
+
+    workload: Workload
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, workload: Workload | None, checks: Collection[str]) -> "Job | None":
+        """The job of a workload; None if none of these checks is to be answered for it."""
+        if workload is None or not workload.reserved:
+            return None
+        names = tuple(each.name for each in workload.checks if each.name in checks)
+        return cls(workload, names) if names else None
+
+    @property
+    def states(self) -> tuple[CheckState, ...]:
+        """Its entries."""
+        return tuple(each for each in self.workload.checks if each.name in self.names)
+
+    @property
+    def essence(self) -> tuple[object, ...]:
+        """What decisions depend on: all but messages."""
+        states = tuple((each.name, each.state, each.since, each.updates) for each in self.workload.checks)
+        return replace(self.workload, checks=()), states
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all of its entries say that there are devices."""
+        return all(each.state == READY for each in self.states)
+
+    def kept_until(self, keep: timedelta) -> datetime | None:
+        """Until when others leave devices to it; None if they do not, or if a time of the API server is not known."""
+        since = max((each.since for each in self.states), default="")
+        return datetime.fromisoformat(since) + keep if since and self.is_ready else None
+
+    def is_kept(self, now: datetime, keep: timedelta) -> bool:
+        """Whether others leave devices to it."""
+        until = self.kept_until(keep)
+        return until is not None and now < until
+
+    def awaits(self, now: datetime, keep: timedelta) -> bool:
+        """Whether it is to be answered.
+
+        A job that is ready, and that other checks kept from being admitted in time, is asked about again.
+        """
+        if self.is_ready:
+            return not (self.workload.is_admitted or self.is_kept(now, keep))
+        return any(each.state == PENDING for each in self.states)
+
+    @property
+    def order(self) -> tuple[bool, int, str, str]:
+        """In a namespace, the most important jobs come first, then those that have waited longest.
+
+        A job that is asked about again has had its chance: others come before it.
+        """
+        return self.is_ready, -self.workload.priority, self.workload.reserved, self.workload.uid
+
+
+def label_of(workload: Workload, place: int) -> str:
+    """The label of the pods of a pod set."""
+    return f"{workload.uid}.{place}"
+
+
+def stand_in(workload: Workload, place: int, snapshot: Snapshot) -> Pod:
+    """A pod that stands for those of a pod set: with what Kueue adds to them once the job is admitted.
+
+    Args:
+        workload: the job.
+        place: of the pod set in it.
+        snapshot: has the flavors.
+
+    Raises:
+        InvalidObjectError: the template is no pod.
+    """
+    pod_set = workload.pod_sets[place]
+    template: Mapping[str, Any] = orjson.loads(pod_set.template)
+    metadata, spec = template.get("metadata") or {}, dict(template.get("spec") or {})
+    selector, tolerations = dict(spec.get("nodeSelector") or {}), list(spec.get("tolerations") or ())
+    for labels, tolerated in _additions(workload, pod_set, snapshot):
+        selector |= labels
+        tolerations += tolerated
+    spec |= {"nodeSelector": selector, "tolerations": tolerations, "schedulingGates": []}
+    spec.setdefault("priority", workload.pod_priority)
+    labels = {**(metadata.get("labels") or {}), JOB_LABEL: label_of(workload, place)}
+    named = {
+        "name": f"{workload.name}-{pod_set.name}",
+        "namespace": workload.namespace,
+        "uid": label_of(workload, place),
+        "creationTimestamp": workload.reserved,
+        "labels": labels,
+        "annotations": metadata.get("annotations") or {},
+    }
+    return parse_pod({"metadata": named, "spec": spec, "status": {"phase": "Pending"}})
+
+
+def _additions(
+    workload: Workload, pod_set: PodSet, snapshot: Snapshot
+) -> Iterator[tuple[Mapping[str, str], list[object]]]:
+    """Labels that the nodes need, and tolerations, by flavors and by other checks."""
+    for name in pod_set.flavors:
+        flavor = snapshot.objects(ResourceFlavor).get(name)
+        if flavor is not None:
+            yield flavor.labels, orjson.loads(flavor.tolerations)
+    for check in workload.checks:
+        added = orjson.loads((check.updates or {}).get(pod_set.name, b"{}"))
+        yield added.get("nodeSelector") or {}, added.get("tolerations") or []
+
+
+def copies(pod: Pod, number: int) -> Iterator[Pod]:
+    """So many pods like a stand-in."""
+    for each in range(number):
+        yield replace(pod, name=f"{pod.name}-{each}", uid=f"{pod.uid}/{each}")

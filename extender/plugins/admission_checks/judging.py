@@ -1,0 +1,195 @@
+"""Judges jobs one after the other: whether all pods of each find devices beside those that are promised already."""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from allocator import InvalidObjectError
+from allocator.tools import printable
+from extender.cluster.objects.kueue import PodSet, Workload
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.framework.decisions.solver import Solver
+from extender.framework.filter import FilterResult
+from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.planning.kube_scheduler import SchedulerChecks
+from extender.planning.planner import LateError, Planner, Queued, Turns
+from extender.planning.queue import waiting_pods
+from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, copies, label_of, stand_in
+
+PLAN_SECONDS: Final = 10.0
+"""The longest time for the pods of one job, and for those that come before all jobs."""
+
+MOST_PODS: Final = 100_000
+"""Pods of one pod set that are to come, and for which devices are kept: more than are judged in `PLAN_SECONDS`."""
+
+_MOST_REASONS: Final = 3
+_LONGEST: Final = 1000
+"""Characters of a reason. One names requests and pod sets, whose names users choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether there are devices for a job.
+
+    Attributes:
+        pods: how many of its pods need devices.
+        reason: why there are none for all of them; empty if there are.
+        labeled: the places of the pod sets that need devices.
+    """
+
+    pods: int
+    reason: str = ""
+    labeled: tuple[int, ...] = ()
+
+
+NOT_DECIDED: Final = Verdict(0, "an unexpected error, see the log of dra-extender")
+
+
+@dataclass(slots=True)
+class Round:
+    """Judges jobs on one snapshot. Each job that fits has its devices in the fork that the next one finds.
+
+    Attributes:
+        fork: the cluster with all pods that have found devices.
+        solver: the allocator.
+        names: of the nodes.
+    """
+
+    fork: Snapshot
+    solver: Solver
+    names: Sequence[str] = field(init=False)
+    _snapshot: Snapshot = field(init=False)
+    _refused: dict[Hashable, Verdict] = field(default_factory=dict, init=False)
+    """By what a job asks for: the fork only gets fuller, so a like job is refused as well."""
+
+    def __post_init__(self) -> None:
+        self._snapshot, self.names = self.fork, sorted(self.fork.nodes)
+
+    def begin(self, kept: Iterable[Job], schedulers: Collection[str]) -> None:
+        """Let those have their devices first that come before all jobs.
+
+        These are the pods of jobs that are kept for, whether they are there or still to come, and then other pods that
+        wait. A pod of a gang waits for others, and takes nothing alone.
+        """
+        snapshot, solver = self._snapshot, self.solver.within(self.solver.clock() + PLAN_SECONDS)
+        workloads = [job.workload for job in kept]
+        arrived = Counter(pod.labels.get(JOB_LABEL, "") for pod in snapshot.pods.values() if not pod.deleting)
+        labels = {label_of(each, place) for each in workloads for place in range(len(each.pod_sets))}
+        promised = list(_missing(workloads, arrived, snapshot))
+        try:
+            snapshot, first = waiting_pods(
+                snapshot, solver, schedulers, lambda pod: pod.labels.get(JOB_LABEL, "") in labels
+            )
+            snapshot, then = waiting_pods(
+                snapshot,
+                solver,
+                schedulers,
+                lambda pod: pod.gang is None and pod.labels.get(JOB_LABEL, "") not in labels,
+            )
+            queue = [*first, *promised, *then]
+            if queue:
+                self.fork = Planner.remembering(solver).long_turns(queue, snapshot, self.names).snapshot
+        except LateError as late:
+            self.fork = late.so_far.snapshot
+        except TimeoutError:
+            pass
+
+    def judge(self, workload: Workload) -> Verdict:
+        """Whether there are devices for all pods of a job. If so, the fork has them then."""
+        kind = workload.namespace, workload.pod_priority, workload.pod_sets, workload.checks and _updates(workload)
+        if kind in self._refused:
+            return self._refused[kind]
+        try:
+            pods = [(stand_in(workload, place, self._snapshot), each) for place, each in enumerate(workload.pod_sets)]
+        except InvalidObjectError as error:
+            return Verdict(0, _cut(f"the template of its pods cannot be read: {error}"))
+        asking = [_Asking(place, each, pod) for place, (pod, each) in enumerate(pods) if pod.needs_devices]
+        verdict = self._judged(asking)
+        if verdict.reason:
+            self._refused[kind] = verdict
+        return verdict
+
+    def _judged(self, asking: Sequence["_Asking"]) -> Verdict:
+        number, began = sum(each.pod_set.count for each in asking), self.solver.clock()
+        places = tuple(each.place for each in asking)
+        if not number:
+            return Verdict(0)
+        solver = self.solver.within(began + PLAN_SECONDS)
+        try:
+            end = Planner.remembering(solver).long_turns(_queue(asking, solver), self.fork, self.names)
+        except LateError as late:
+            placed = len(late.so_far.nodes)
+            return Verdict(
+                number, f"{placed} of {_pods(number)} would get them; the time was up before the others", places
+            )
+        except TimeoutError:
+            return Verdict(number, f"the time was up before it was known for {_pods(number)}", places)
+        if len(end.nodes) == number:
+            self.fork = end.snapshot
+            return Verdict(number, labeled=places)
+        return Verdict(number, _cut(_why(asking, end, number)), places)
+
+
+def _updates(workload: Workload) -> tuple[object, ...]:
+    return tuple(tuple(sorted((each.updates or {}).items())) for each in workload.checks)
+
+
+def _missing(workloads: Iterable[Workload], arrived: Counter[str], snapshot: Snapshot) -> Iterator[Queued]:
+    """Stand-ins for the pods that have not come yet."""
+    for workload in workloads:
+        for place, each in enumerate(workload.pod_sets):
+            label = label_of(workload, place)
+            try:
+                pod = stand_in(workload, place, snapshot)
+            except InvalidObjectError:
+                continue
+            if pod.needs_devices:
+                yield from (Queued(one, label) for one in copies(pod, min(MOST_PODS, each.count - arrived[label])))
+
+
+class _Asking(NamedTuple):
+    """A pod set whose pods need devices, with the stand-in for each."""
+
+    place: int
+    pod_set: PodSet
+    pod: Pod
+
+
+def _queue(asking: Iterable[_Asking], solver: Solver) -> Iterator[Queued]:
+    """The pods of a job. Those of a pod set have one shape: once one of them finds nothing, none does."""
+    for each in asking:
+        for number, pod in enumerate(copies(each.pod, each.pod_set.count)):
+            if number % 256 == 0:  # those after the first one that finds nothing are only counted
+                solver.look()
+            yield Queued(pod, each.place)
+
+
+def _why(asking: Iterable[_Asking], end: Turns, number: int) -> str:
+    """Why not all pods of a job find devices."""
+    texts = [
+        f"pod set {each.pod_set.name}: {_reasons(end.refusals[each.place], each.pod, end.snapshot)}"
+        for each in asking
+        if each.place in end.refusals
+    ]
+    return f"{len(end.nodes)} of {_pods(number)} would get them; {'; '.join(texts)}"
+
+
+def _reasons(refusal: FilterResult, pod: Pod, snapshot: Snapshot) -> str:
+    noun = request_nouns(pod)
+    if refusal.is_blocked:
+        return ", ".join(sorted(refusal.unresolvable.counts(noun)))
+    rejected = SchedulerChecks(snapshot).rejections(pod)
+    against = {**rejected, **refusal.unresolvable.in_words(noun), **refusal.failed.in_words(noun)}
+    counts = sorted(Counter(against.values()).items(), key=lambda each: (-each[1], each[0]))
+    words = [f"{nodes} {reason}" for reason, nodes in counts[:_MOST_REASONS]] or ["there are no nodes"]
+    return ", ".join(words)
+
+
+def _pods(number: int) -> str:
+    return "1 pod" if number == 1 else f"{number} pods"
+
+
+def _cut(text: str) -> str:
+    return printable(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")
