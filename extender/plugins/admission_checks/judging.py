@@ -1,7 +1,8 @@
 """Judges jobs one after the other: whether all pods of each find devices beside those that are promised already."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -14,15 +15,13 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.filter import FilterResult
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.planning.kube_scheduler import SchedulerChecks
-from extender.planning.planner import LateError, Planner, Queued, Turns
+from extender.planning.planner import LateError, Planner
 from extender.planning.queue import waiting_pods
-from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, copies, label_of, stand_in
+from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, label_of, stand_in
+from extender.plugins.admission_checks.placing import place_equal
 
 PLAN_SECONDS: Final = 10.0
 """The longest time for the pods of one job, and for those that come before all jobs."""
-
-MOST_PODS: Final = 100_000
-"""Pods of one pod set that are to come, and for which devices are kept: more than are judged in `PLAN_SECONDS`."""
 
 _MOST_REASONS: Final = 3
 _LONGEST: Final = 1000
@@ -61,11 +60,14 @@ class Round:
     solver: Solver
     names: Sequence[str] = field(init=False)
     _snapshot: Snapshot = field(init=False)
+    _planner: Planner = field(init=False)
     _refused: dict[Hashable, Verdict] = field(default_factory=dict, init=False)
     """By what a job asks for: the fork only gets fuller, so a like job is refused as well."""
 
     def __post_init__(self) -> None:
         self._snapshot, self.names = self.fork, sorted(self.fork.nodes)
+        self._planner = Planner.remembering(self.solver)
+        self._planner.decider.follow(self.fork)
 
     def begin(self, kept: Iterable[Job], schedulers: Collection[str]) -> None:
         """Let those have their devices first that come before all jobs.
@@ -73,28 +75,27 @@ class Round:
         These are the pods of jobs that are kept for, whether they are there or still to come, and then other pods that
         wait. A pod of a gang waits for others, and takes nothing alone.
         """
-        snapshot, solver = self._snapshot, self.solver.within(self.solver.clock() + PLAN_SECONDS)
         workloads = [job.workload for job in kept]
-        arrived = Counter(pod.labels.get(JOB_LABEL, "") for pod in snapshot.pods.values() if not pod.deleting)
         labels = {label_of(each, place) for each in workloads for place in range(len(each.pod_sets))}
-        promised = list(_missing(workloads, arrived, snapshot))
-        try:
-            snapshot, first = waiting_pods(
-                snapshot, solver, schedulers, lambda pod: pod.labels.get(JOB_LABEL, "") in labels
-            )
-            snapshot, then = waiting_pods(
-                snapshot,
-                solver,
-                schedulers,
-                lambda pod: pod.gang is None and pod.labels.get(JOB_LABEL, "") not in labels,
-            )
-            queue = [*first, *promised, *then]
-            if queue:
-                self.fork = Planner.remembering(solver).long_turns(queue, snapshot, self.names).snapshot
-        except LateError as late:
-            self.fork = late.so_far.snapshot
-        except TimeoutError:
-            pass
+        solver = self._limited()
+        with suppress(TimeoutError):
+            self._let(solver, schedulers, lambda pod: pod.labels.get(JOB_LABEL, "") in labels)
+            for pod, number in _missing(workloads, self._snapshot):
+                self.fork = place_equal(pod, number, self.fork, self.names, self._planner.by(solver)).fork
+            self._let(solver, schedulers, lambda pod: pod.gang is None)
+
+    def _limited(self) -> Solver:
+        return self.solver.within(self.solver.clock() + PLAN_SECONDS)
+
+    def _let(self, solver: Solver, schedulers: Collection[str], wanted: Callable[[Pod], bool]) -> None:
+        """Let pods that wait have their devices."""
+        fork, queue = waiting_pods(self.fork, solver, schedulers, wanted)
+        if queue:
+            try:
+                self.fork = Planner.remembering(solver).long_turns(queue, fork, self.names).snapshot
+            except LateError as late:
+                self.fork = late.so_far.snapshot
+                raise
 
     def judge(self, workload: Workload) -> Verdict:
         """Whether there are devices for all pods of a job. If so, the fork has them then."""
@@ -112,41 +113,37 @@ class Round:
         return verdict
 
     def _judged(self, asking: Sequence["_Asking"]) -> Verdict:
-        number, began = sum(each.pod_set.count for each in asking), self.solver.clock()
-        places = tuple(each.place for each in asking)
-        if not number:
-            return Verdict(0)
-        solver = self.solver.within(began + PLAN_SECONDS)
-        try:
-            end = Planner.remembering(solver).long_turns(_queue(asking, solver), self.fork, self.names)
-        except LateError as late:
-            placed = len(late.so_far.nodes)
-            return Verdict(
-                number, f"{placed} of {_pods(number)} would get them; the time was up before the others", places
-            )
-        except TimeoutError:
-            return Verdict(number, f"the time was up before it was known for {_pods(number)}", places)
-        if len(end.nodes) == number:
-            self.fork = end.snapshot
+        number, places = sum(each.pod_set.count for each in asking), tuple(each.place for each in asking)
+        planner, fork, got, reasons = self._planner.by(self._limited()), self.fork, 0, list[str]()
+        for each in asking:
+            placed = place_equal(each.pod, each.pod_set.count, fork, self.names, planner)
+            fork, got = placed.fork, got + placed.number
+            if placed.refusal is not None:
+                reasons.append(f"pod set {each.pod_set.name}: {_reasons(placed.refusal, each.pod, fork)}")
+            elif placed.number < each.pod_set.count:
+                reasons.append(f"pod set {each.pod_set.name}: the time was up before the others")
+        if not reasons:
+            self.fork = fork
             return Verdict(number, labeled=places)
-        return Verdict(number, _cut(_why(asking, end, number)), places)
+        return Verdict(number, _cut(f"{got} of {_pods(number)} would get them; {'; '.join(reasons)}"), places)
 
 
 def _updates(workload: Workload) -> tuple[object, ...]:
     return tuple(tuple(sorted((each.updates or {}).items())) for each in workload.checks)
 
 
-def _missing(workloads: Iterable[Workload], arrived: Counter[str], snapshot: Snapshot) -> Iterator[Queued]:
-    """Stand-ins for the pods that have not come yet."""
+def _missing(workloads: Iterable[Workload], snapshot: Snapshot) -> Iterator[tuple[Pod, int]]:
+    """Stand-ins for the pods that have not come yet, and how many these are."""
+    arrived = Counter(pod.labels.get(JOB_LABEL, "") for pod in snapshot.pods.values() if not pod.deleting)
     for workload in workloads:
         for place, each in enumerate(workload.pod_sets):
-            label = label_of(workload, place)
             try:
                 pod = stand_in(workload, place, snapshot)
             except InvalidObjectError:
                 continue
-            if pod.needs_devices:
-                yield from (Queued(one, label) for one in copies(pod, min(MOST_PODS, each.count - arrived[label])))
+            left = each.count - arrived[label_of(workload, place)]
+            if pod.needs_devices and left > 0:
+                yield pod, left
 
 
 class _Asking(NamedTuple):
@@ -155,25 +152,6 @@ class _Asking(NamedTuple):
     place: int
     pod_set: PodSet
     pod: Pod
-
-
-def _queue(asking: Iterable[_Asking], solver: Solver) -> Iterator[Queued]:
-    """The pods of a job. Those of a pod set have one shape: once one of them finds nothing, none does."""
-    for each in asking:
-        for number, pod in enumerate(copies(each.pod, each.pod_set.count)):
-            if number % 256 == 0:  # those after the first one that finds nothing are only counted
-                solver.look()
-            yield Queued(pod, each.place)
-
-
-def _why(asking: Iterable[_Asking], end: Turns, number: int) -> str:
-    """Why not all pods of a job find devices."""
-    texts = [
-        f"pod set {each.pod_set.name}: {_reasons(end.refusals[each.place], each.pod, end.snapshot)}"
-        for each in asking
-        if each.place in end.refusals
-    ]
-    return f"{len(end.nodes)} of {_pods(number)} would get them; {'; '.join(texts)}"
 
 
 def _reasons(refusal: FilterResult, pod: Pod, snapshot: Snapshot) -> str:

@@ -78,7 +78,7 @@ async def test_what_is_promised_is_there_and_what_is_refused_does_not_fit_beside
 async def test_a_job_that_takes_long_has_a_pause_of_its_own() -> None:
     there = {**claim_template(), "metadata": {**claim_template()["metadata"], "namespace": "other"}}
     scene = Scene(*site(), there, workload("slow", pods(count=100_000)))
-    scene.looks = 0.005
+    scene.looks = 0.05
     await scene.turns(2)
     began, looks = scene.seconds, scene.number
     assert "4 of 100000 pods" in (await scene.told("slow"))[1]
