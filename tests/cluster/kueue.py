@@ -472,3 +472,27 @@ async def test_extended_resources_are_asked_for_like_claims(client: Client, plan
         await queue.wait_bound("waits", 1)
         assert await queue.is_suspended("never")
     await client.patch(CLASSES, key, {"spec": {"extendedResourceName": None}})
+
+
+async def test_pods_without_a_job_ask_as_well(client: Client, plane: ControlPlane, queue: Queue) -> None:
+    async with answering(client, plane):
+        await queue.open(2 * DEVICES, checks=[CHECK])
+        await client.create(TEMPLATES, template(queue.name, "all", requests(request("gpu", DEVICE_CLASS, count=2))))
+        names = [f"pod-{number}" for number in range(len(SITE) + 1)]
+        for name in names:
+            made = pod(queue.name, name, claims=[by_template("all")], restartPolicy="Never")
+            made["metadata"]["labels"] = {QUEUE: queue.name}
+            await client.create(PODS, made)
+
+        async def placed() -> list[RawObject]:
+            found = (await client.list(PODS, queue.name)).items
+            return [each for each in found if is_bound(each) and each["status"]["phase"] == "Pending"]
+
+        what = "a pod on each node"
+        running = await wait_for_answer(placed, lambda pods: len(pods) == len(SITE), what, within=WITHIN)
+        assert all(JOB_LABEL in each["metadata"]["labels"] for each in running)
+        [waiting] = {*names} - {each["metadata"]["name"] for each in running}
+        await queue.checked(waiting, "Pending", "0 of 1 pod would get them")
+        assert {"name": GATE} in (await client.get(PODS, ObjectKey(queue.name, waiting)))["spec"]["schedulingGates"]
+        await queue.end(running[:1])
+        await client.wait_for(PODS, ObjectKey(queue.name, waiting), is_bound, within=WITHIN)

@@ -83,6 +83,7 @@ ALL: Values = {
     "node": {"enabled": True},
     "onlyScheduler": {"enabled": True},
     "schedulingGates": {"enabled": True},
+    "admissionChecks": {"enabled": True},
     "monitoring": {"enabled": True},
     "deviceQuotas": True,
     "resourceClasses": True,

@@ -28,13 +28,15 @@ from tests.kit.waiting import wait_for_answer
 
 DEPLOY = ROOT / "deploy"
 BASE = DEPLOY
-WITH_API, WITH_EXPANDER, WITH_GATES, ONLY_SCHEDULER = (
-    Path(__file__).parent / name for name in ("with_api", "with_expander", "with_scheduling_gates", "as_only_scheduler")
+WITH_API, WITH_EXPANDER, WITH_GATES, WITH_KUEUE, ONLY_SCHEDULER = (
+    Path(__file__).parent / name
+    for name in ("with_api", "with_expander", "with_scheduling_gates", "with_kueue", "as_only_scheduler")
 )
 COMPONENTS = {
     "api": (WITH_API, ("ClusterRole", "dra-extender-viewer")),
     "expander": (WITH_EXPANDER, ("Service", "dra-extender-grpc")),
     "schedulingGates": (WITH_GATES, ("MutatingAdmissionPolicy", "dra-extender-gate")),
+    "admissionChecks": (WITH_KUEUE, ("ClusterRole", "dra-extender-kueue")),
     "onlyScheduler": (ONLY_SCHEDULER, ("MutatingAdmissionPolicy", "dra-extender-marker")),
 }
 """A component of kustomize by the chart's name for it, and one of its objects."""
