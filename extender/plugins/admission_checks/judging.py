@@ -21,7 +21,10 @@ from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, label_of, sta
 from extender.plugins.admission_checks.placing import place_equal
 
 PLAN_SECONDS: Final = 10.0
-"""The longest time for the pods of one job, and for those that come before all jobs."""
+"""The longest time for the pods of one job, and for the pods of all jobs that devices are kept for."""
+
+WAITING_SECONDS: Final = 1.0
+"""The longest time for other pods that wait: anybody may have very many of them, and each job waits for that."""
 
 _MOST_REASONS: Final = 3
 _LONGEST: Final = 1000
@@ -77,15 +80,17 @@ class Round:
         """
         workloads = [job.workload for job in kept]
         labels = {label_of(each, place) for each in workloads for place in range(len(each.pod_sets))}
-        solver = self._limited()
+        solver = self._limited(PLAN_SECONDS)
         with suppress(TimeoutError):
-            self._let(solver, schedulers, lambda pod: pod.labels.get(JOB_LABEL, "") in labels)
+            if workloads:
+                self._let(solver, schedulers, lambda pod: pod.labels.get(JOB_LABEL, "") in labels)
             for pod, number in _missing(workloads, self._snapshot):
                 self.fork = place_equal(pod, number, self.fork, self.names, self._planner.by(solver)).fork
-            self._let(solver, schedulers, lambda pod: pod.gang is None)
+        with suppress(TimeoutError):
+            self._let(self._limited(WAITING_SECONDS), schedulers, lambda pod: pod.gang is None)
 
-    def _limited(self) -> Solver:
-        return self.solver.within(self.solver.clock() + PLAN_SECONDS)
+    def _limited(self, seconds: float) -> Solver:
+        return self.solver.within(self.solver.clock() + seconds)
 
     def _let(self, solver: Solver, schedulers: Collection[str], wanted: Callable[[Pod], bool]) -> None:
         """Let pods that wait have their devices."""
@@ -114,7 +119,7 @@ class Round:
 
     def _judged(self, asking: Sequence["_Asking"]) -> Verdict:
         number, places = sum(each.pod_set.count for each in asking), tuple(each.place for each in asking)
-        planner, fork, got, reasons = self._planner.by(self._limited()), self.fork, 0, list[str]()
+        planner, fork, got, reasons = self._planner.by(self._limited(PLAN_SECONDS)), self.fork, 0, list[str]()
         for each in asking:
             placed = place_equal(each.pod, each.pod_set.count, fork, self.names, planner)
             fork, got = placed.fork, got + placed.number

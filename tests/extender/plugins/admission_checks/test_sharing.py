@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.plugins.admission_checks.judging import WAITING_SECONDS
 from tests.extender.plugins.admission_checks.scenes import Scene, pods, site, template, workload
 from tests.kit.clusters import Object, claim, claim_template, pod, request
 
@@ -87,3 +88,20 @@ async def test_a_job_that_takes_long_has_a_pause_of_its_own() -> None:
     await scene.turns(2)
     assert (await scene.told("quick", "other"))[0] == "Ready"
     assert (scene.seconds, scene.number < looks + 100) == (began + 2, True)
+
+
+async def test_very_many_pods_that_wait_delay_no_job() -> None:
+    crowd = [
+        each
+        for number in range(MANY)
+        for each in (
+            claim(f"c{number}", request(selectors=[f'device.driver == "d{number}"'])),
+            pod(f"p{number}", f"c{number}"),
+        )
+    ]
+    quiet, crowded = Scene(*site(), workload("a")), Scene(*site(), *crowd, workload("a"))
+    for scene in (quiet, crowded):
+        scene.looks = 0.02
+        await scene.turns(2)
+        assert (await scene.told("a"))[0] == "Ready"
+    assert crowded.seconds - quiet.seconds < 2 * WAITING_SECONDS
