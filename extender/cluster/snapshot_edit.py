@@ -230,5 +230,6 @@ class Relist:
     @property
     def versions(self) -> Iterable[tuple[ObjectKey, Version]]:
         """The versions of the listed objects."""
-        yield from ((key, self.known[key]) for key in self._same)
+        # With the keys that are known, not the equal ones of the list: otherwise each name would be in memory twice.
+        yield from ((key, version) for key, version in self.known.items() if key in self._same)
         yield from ((key, version) for key, (version, _) in self._new.items() if version is not None)

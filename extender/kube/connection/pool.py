@@ -144,7 +144,8 @@ class Line(asyncio.Protocol):
             finally:
                 self._news = None
         if self._error is not None and not (self._streams and self._pieces):
-            raise self._error
+            # Another one: an error that is raised knows the frames on its way, and these know this object.
+            raise type(self._error)(*self._error.args)
 
     def _joined_pieces(self) -> bytes:
         pieces, self._pieces, self._size = self._pieces, [], 0
@@ -186,6 +187,8 @@ class Line(asyncio.Protocol):
             self._is_asked = False
             self._wake_reader()
         self._fail(TransportError(f"the connection was cut{f': {exc}' if exc else ''}"))
+        self._transport = None
+        del self._parser  # as the transport, it knows this object, which would wait for a garbage collection
 
     def on_message_begin(self) -> None:
         """An answer begins."""

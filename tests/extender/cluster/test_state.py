@@ -1,10 +1,12 @@
 """The state: events to snapshots, versions and changes, and allocations that are in flight."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from immutables import Map
 
@@ -228,6 +230,14 @@ class TestListsBitByBit:
         state.replace(CLAIMS, [at(3, claim("gpu"))], 6)
         assert found(state) is known
         assert state.snapshot.version == version
+
+    def test_a_list_of_what_is_known_leaves_no_names_of_its_own_behind(self) -> None:
+        """Otherwise, each name would be in memory twice after a list."""
+        state, texts = ClusterState(), [orjson.dumps(at(3, claim(f"c{number}"))) for number in range(100)]
+        state.replace(CLAIMS, map(orjson.loads, texts), 5)
+        known = {id(each) for each in gc.get_objects() if isinstance(each, ObjectKey)}
+        state.replace(CLAIMS, map(orjson.loads, texts), 6)
+        assert {id(each) for each in gc.get_objects() if isinstance(each, ObjectKey)} == known
 
     @pytest.mark.parametrize(
         "other",

@@ -1,7 +1,9 @@
 """Connections that are kept: which requests share one, and what becomes of those that get no whole answer."""
 
 import asyncio
+import gc
 import ssl
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -163,6 +165,22 @@ async def test_an_answer_that_is_cut_within_its_body_is_an_error_and_holds_up_no
         with pytest.raises(TransportError, match="cut"):
             await call
         await pool.close()
+
+
+async def test_nothing_is_left_of_a_connection_that_was_cut() -> None:
+    """Without garbage collection: objects that have lived for long are examined once an hour."""
+    gc.disable()
+    try:
+        async with pool_of(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n") as (server, pool):
+            with pytest.raises(TransportError, match="cut"):
+                async with pool.stream(GET, {}) as line:
+                    known = weakref.ref(line)
+                    server.cut()
+                    assert [chunk async for chunk in line.chunks()] == []
+            del line
+            assert known() is None
+    finally:
+        gc.enable()
 
 
 async def test_bytes_that_nobody_has_asked_for_end_the_connection() -> None:
