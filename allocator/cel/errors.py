@@ -1,5 +1,7 @@
 """Errors of expressions: one does not compile, or it fails on a device."""
 
+from typing import Self
+
 from allocator.tools.printable import printable
 
 
@@ -40,6 +42,14 @@ class EvaluationError(CelError):
     def __init__(self, message: str) -> None:
         self.message = message
         super().__init__(message)
+
+    def as_value(self) -> Self:
+        """The error as a value of the expression: it knows neither the frames that raised it nor another error.
+
+        A frame knows its callers, and they know what the expression was evaluated for.
+        """
+        self.__context__ = self.__cause__ = None
+        return self.with_traceback(None)
 
 
 class StoppedError(EvaluationError):

@@ -120,7 +120,10 @@ def _run(expression: str, step: Step, frame: Frame) -> Value:
     except Exception as error:  # a fault of one selector must not fail other pods
         raise as_evaluation_error(expression, error) from error
     if isinstance(value, EvaluationError):
-        raise value
+        try:
+            raise value
+        finally:
+            del value, frame  # both may have the error, whose traceback has this call from now on
     return value
 
 

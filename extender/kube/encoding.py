@@ -22,8 +22,8 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type
     """
     try:
         value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        return _odd(text, error)
+    except orjson.JSONDecodeError:
+        return _odd(text)
     return _exactly(text, value) if _OPAQUE in text else value
 
 
@@ -38,9 +38,8 @@ async def loads_aside(text: bytes, off_loop: Offload) -> Any:  # noqa: ANN401 - 
         return await off_loop(lambda: loads(text))
     try:
         value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        odd = error
-        return await off_loop(lambda: _odd(text, odd))
+    except orjson.JSONDecodeError:
+        return await off_loop(lambda: _odd(text))
     return _exactly(text, value) if is_opaque else value
 
 
@@ -85,12 +84,12 @@ def _is_written(value: object, text: bytes) -> bool:
         return False
 
 
-def _odd(text: bytes, error: orjson.JSONDecodeError) -> Any:  # noqa: ANN401 - JSON has any type
-    """The value of any JSON text that orjson does not read; else raises the error."""
+def _odd(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type
+    """The value of any JSON text that orjson does not read; raises orjson.JSONDecodeError for what is no JSON."""
     try:
         return jsontext.loads(text.decode(errors="replace"))
     except ValueError:
-        raise error from None
+        return orjson.loads(text)  # raises what is wrong with it
 
 
 def _fragment(value: object) -> orjson.Fragment:

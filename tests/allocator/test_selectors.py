@@ -9,6 +9,7 @@ import pytest
 
 from allocator import AttributeValue, Device, DeviceId, Quantity, Selectors, Version
 from allocator.cel import CompileError, Environment, EvaluationError, Kind
+from tests.kit.cycles import errors_in_cycles
 
 DEVICE = Device(
     DeviceId("gpu.example.com", "pool", "gpu-0"),
@@ -72,6 +73,31 @@ def test_a_remembered_error_holds_nothing_of_its_callers() -> None:
         return ref(local)
 
     assert [call()(), call()()] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        COSTLY.replace("== x", "== device.attributes['d'].missing"),
+        "device.attributes['d'].missing == 'x'",
+        "quantity(device.attributes['d'].text).isInteger()",
+        "[1, 2].exists(x, ip(device.attributes['d'].text).family() == x)",
+        "semver(device.attributes['d'].text).major() == 1",
+        "dyn(device.attributes['d'].one).exists(x, x == 1)",
+        "[device.attributes['d'].text, dyn(1)].all(x, quantity(x).isInteger())",
+    ],
+)
+def test_nothing_of_a_failure_stays_until_garbage_is_collected(expression: str) -> None:
+    """Its frames would hold who asked, with a whole search."""
+    selectors = Selectors()
+    with suppress(EvaluationError):
+        selectors.matches(expression, DEVICE)
+    with errors_in_cycles() as found:
+        for number in range(3):
+            with suppress(EvaluationError):
+                selectors.matches(expression, attributes(one=number, text=f"fish {number}"))
+                pytest.fail("it does not fail")
+    assert found == []
 
 
 def test_results_are_remembered_by_what_was_read_with_its_type() -> None:

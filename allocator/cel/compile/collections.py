@@ -181,7 +181,7 @@ def insert_step(accumulator: Step, entry: list[Step]) -> Step:
             for key, value in added.items():
                 target = insert(target, key, value)
         except EvaluationError as error:
-            return error.with_traceback(None)
+            return error.as_value()
         return target
 
     return step
@@ -202,6 +202,6 @@ def _insert_pair(accumulator: Step, key_part: Step, value_part: Step) -> Step:
         try:
             return insert(target, to_key(key), value)
         except EvaluationError as error:
-            return error.with_traceback(None)
+            return error.as_value()
 
     return step

@@ -162,7 +162,7 @@ def _call(plan: Invoke, call: Callable[..., Value], arguments: list[Step]) -> St
             except StoppedError:
                 raise
             except EvaluationError as error:
-                result = error.with_traceback(None)
+                result = error.as_value()
         if late:
             frame.spend(price(values, result))
         return result
@@ -273,7 +273,7 @@ def _loop(plan: Loop) -> Step:
         try:
             items: Iterable[tuple[Value, Value]] = elements(values, pairs=second is not None)
         except EvaluationError as error:
-            return error
+            return error.as_value()
         slots = frame.slots
         slots[accumulator] = Pending(initial)
         for item, other in items:

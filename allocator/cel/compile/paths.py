@@ -80,7 +80,7 @@ def walk(frame: Meter, value: Value, steps: Sequence[PathStep], *, test: bool, o
             value = lookup(value, key)
     except EvaluationError as error:
         if error.__class__ is EvaluationError:
-            return error.with_traceback(None)
+            return error.as_value()
         raise
     return OptionalValue(present=True, value=value) if optional else value
 

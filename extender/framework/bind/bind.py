@@ -114,8 +114,10 @@ class Binder:
             target, task = self._running[uid]
             error = await _answer(task, until)
             if target == node or not task.done():
-                _raise(error)
-                return
+                try:
+                    return _raise(error)
+                finally:
+                    del error
         _raise(await _answer(self._start(uid, node, self._outcome(key, uid, node, seen, own)), until))
 
     async def finish(self, seconds: float) -> int:
@@ -351,7 +353,10 @@ class Binder:
 
 def _raise(error: BindError | None) -> None:
     if error is not None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # this frame is in the error's traceback from now on
 
 
 def _reserved(reservation: Reservation, snapshot: Snapshot) -> ClaimObject:

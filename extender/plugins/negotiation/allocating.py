@@ -107,7 +107,10 @@ class Allocating:
             found: dict[str, AllocationResult] = {}
             for answer in await asyncio.gather(*answers, return_exceptions=True):
                 if isinstance(answer, BaseException):
-                    raise answer
+                    try:
+                        raise answer
+                    finally:
+                        del answer  # this frame is in the error's traceback from now on
                 found.update(answer)
         by = {each.uid: self.controllers[each.controller] for each in claims}
         return tuple(

@@ -257,7 +257,10 @@ class Body:
             if refusal is not None:
                 chunks.clear()
         if refusal is not None:
-            raise refusal
+            try:
+                raise refusal
+            finally:
+                del refusal  # this frame, with its chunks, is in the error's traceback from now on
         if values * BYTES_A_VALUE > size:
             raise WireError("", f"the body has about {values} values in {size} bytes: neither Pods, Nodes nor names")
         return b"".join(chunks)

@@ -33,6 +33,7 @@ from extender.framework.wire import WireError, decode_filter
 from extender.tools.intake import Budget, Source
 from tests.kit import virtualtime
 from tests.kit.clusters import Cluster, Object, claim, client_of, device_class, local_slice, node, pod
+from tests.kit.cycles import errors_in_cycles
 from tests.kit.virtualtime import in_virtual_time
 
 MIB = 1024 * 1024
@@ -307,6 +308,18 @@ async def test_explain_says_what_is_wrong_with_a_body(cluster: Cluster) -> None:
             response = await client.post("/explain", content=body)
             assert response.status_code == status
             assert message in response.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/explain", "/filter", "/autoscaler/filter", "/bind"])
+async def test_of_a_body_that_is_refused_nothing_stays_until_garbage_is_collected(cluster: Cluster, path: str) -> None:
+    """What lives for long is examined once an hour only, and the frames of an error hold the body."""
+    bodies = (b" " * (MIB + 1), b"[" * MIB, b"", b"{", b"[" * 100_000 + b"]" * 100_000, b'{"Pod": 1}')
+    async with client_of(cluster.app(load("server: {bodyLimitBytes: 1048576}"))) as client:
+        await client.post(path, content=b"")  # the first request makes what stays
+        with errors_in_cycles() as found:
+            for body in bodies:
+                await client.post(path, content=body)
+        assert found == []
 
 
 async def test_who_leaves_before_the_end_of_the_body_is_no_error(cluster: Cluster) -> None:
