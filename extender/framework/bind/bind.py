@@ -115,9 +115,10 @@ class Binder:
             error = await _answer(task, until)
             if target == node or not task.done():
                 try:
-                    return _raise(error)
+                    _raise(error)
                 finally:
-                    del error
+                    del error, task
+                return
         _raise(await _answer(self._start(uid, node, self._outcome(key, uid, node, seen, own)), until))
 
     async def finish(self, seconds: float) -> int:
