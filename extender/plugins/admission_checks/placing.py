@@ -1,8 +1,10 @@
 """Puts many equal pods on a fork: after each one, only its node is asked again."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -10,8 +12,12 @@ from extender.framework.cycle import policy_of
 from extender.framework.decisions.solver import No
 from extender.framework.filter import FilterResult
 from extender.framework.ranking import score_nodes
+from extender.planning.kube_scheduler import SchedulerChecks
 from extender.planning.planner import LateError, Planner, Queued, as_planned
 from extender.plugins.admission_checks.jobs import copies
+
+_SOME: Final = 512
+"""More pods than one claim may be reserved for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +83,9 @@ def _next(
 
 def _on_first(pod: Pod, left: deque[str], fork: Snapshot, planner: Planner) -> Snapshot | None:
     while left:
-        if planner.filter(pod, [left[0]], fork).passed:
-            found = planner.place(pod, left[0], fork)
+        name = left[0]
+        if not SchedulerChecks(fork, [name]).rejections(pod) and planner.filter(pod, [name], fork).passed:
+            found = planner.place(pod, name, fork)
             if not isinstance(found, No):
                 return found
         left.popleft()
@@ -91,9 +98,15 @@ def _best_first(pod: Pod, result: FilterResult, planner: Planner) -> Sequence[st
     return sorted(result.passed, key=lambda name: -scores[name])
 
 
-def _by_turns(queue: Iterable[Queued], fork: Snapshot, names: Sequence[str], planner: Planner) -> Placed:
-    try:
-        end = planner.long_turns(queue, fork, names)
-    except LateError as late:
-        return Placed(late.so_far.snapshot, len(late.so_far.nodes))
-    return Placed(end.snapshot, len(end.nodes), next(iter(end.refusals.values()), None))
+def _by_turns(queue: Iterator[Queued], fork: Snapshot, names: Sequence[str], planner: Planner) -> Placed:
+    """Plain turns, some at a time: a plan goes through all of its pods, also after one of them got no node."""
+    placed = 0
+    while some := tuple(islice(queue, _SOME)):
+        try:
+            end = planner.long_turns(some, fork, names)
+        except LateError as late:
+            return Placed(late.so_far.snapshot, placed + len(late.so_far.nodes))
+        fork, placed = end.snapshot, placed + len(end.nodes)
+        if end.refusals:
+            return Placed(fork, placed, next(iter(end.refusals.values())))
+    return Placed(fork, placed)

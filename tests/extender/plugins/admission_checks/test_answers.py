@@ -20,6 +20,12 @@ SINCE = f"waiting for devices since {RESERVED}: "
 SHARED = [claim("shared"), claim("used", allocated=["a/gpu-0"], at="a", users=["p"]), pod("p", "used", on="a")]
 EXTENDED = device_class(selectors=['device.driver == "gpu.example.com"'], extended="example.com/gpu")
 
+
+def offering(name: str, resources: dict[str, str]) -> Object:
+    """A node with resources of device plugins."""
+    return {**node(name), "status": {"allocatable": {"cpu": "8", **resources}}}
+
+
 CASES: dict[str, tuple[list[Object], tuple[Object, ...], str]] = {
     "all pods fit": ([], (pods(count=4),), ""),
     "one pod": ([], (pods(count=1),), ""),
@@ -45,6 +51,11 @@ CASES: dict[str, tuple[list[Object], tuple[Object, ...], str]] = {
         [EXTENDED],
         (pods(count=3, of=template(resources={"example.com/gpu": "2"})),),
         "2 of 3 pods would get them; pod set main: 2 no free device for example.com/gpu of container c",
+    ),
+    "resources of device plugins": (
+        [offering("a", {"example.com/nic": "1"}), offering("b", {"example.com/nic": "2"})],
+        (pods(count=4, of=template("gpu", resources={"example.com/nic": "1"})),),
+        "3 of 4 pods would get them; pod set main: 2 Insufficient example.com/nic",
     ),
     "devices that do not exist": (
         [claim_template("odd", request(selectors=["false"]))],

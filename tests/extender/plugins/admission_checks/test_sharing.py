@@ -28,6 +28,12 @@ async def test_a_job_with_very_many_pods_is_answered_and_so_is_the_next_one() ->
     assert (await scene.told("small", "other"))[0] == "Ready"
 
 
+async def test_a_job_with_very_many_pods_that_share_a_claim_is_answered() -> None:
+    scene = Scene(*site(0), claim("own"), workload("j", pods(count=2**31 - 1, of=template(claim="own"))))
+    await scene.turns()
+    assert "0 of 2147483647 pods would get them" in (await scene.told("j"))[1]
+
+
 async def test_another_namespace_has_its_turn_before_a_long_row_of_jobs() -> None:
     there = {**claim_template(), "metadata": {**claim_template()["metadata"], "namespace": "other"}}
     scene = Scene(*site(), *_distinct(MANY), there, workload("late", namespace="other", priority=-1))
