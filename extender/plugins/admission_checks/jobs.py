@@ -63,10 +63,13 @@ class Job:
     def awaits(self, now: datetime, keep: timedelta) -> bool:
         """Whether it is to be answered.
 
-        A job that is ready, and that other checks kept from being admitted in time, is asked about again.
+        A job that is ready, and that other checks kept from being admitted in time, is asked about again. A job that
+        is admitted is not: it got its entry after it had its pods, which hold their devices.
         """
+        if self.workload.is_admitted:
+            return False
         if self.is_ready:
-            return not (self.workload.is_admitted or self.is_kept(now, keep))
+            return not self.is_kept(now, keep)
         return any(each.state == PENDING for each in self.states)
 
     @property

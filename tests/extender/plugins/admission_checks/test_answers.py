@@ -3,6 +3,7 @@
 import pytest
 
 from tests.extender.plugins.admission_checks.scenes import (
+    BACK_SECONDS,
     RESERVED,
     Scene,
     check,
@@ -159,11 +160,13 @@ async def test_other_checks_say_where_pods_go() -> None:
         workload("j", checks=[state("other")]),
         workload("j", checks=[state(state="Retry")]),
         workload("j", checks=[state(state="Rejected")]),
+        workload("j", pods(count=5), conditions=("QuotaReserved", "Admitted")),
     ],
-    ids=["no quota", "finished", "evicted", "inactive", "a check of others", "has given back", "rejected"],
+    ids=["no quota", "finished", "evicted", "inactive", "a check of others", "has given back", "rejected", "runs"],
 )
 async def test_others_are_left_alone(job: Object) -> None:
     scene = Scene(*site(), check("other", "example.com/other"), job)
     before = await scene.raw("j")
     await scene.turns()
+    await scene.turns(2, BACK_SECONDS)
     assert await scene.raw("j") == before
