@@ -21,7 +21,10 @@ from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, label_of, sta
 from extender.plugins.admission_checks.placing import place_equal
 
 PLAN_SECONDS: Final = 10.0
-"""The longest time for the pods of one job, and for the pods of all jobs that devices are kept for."""
+"""The longest time for the pods of one job, and for those to come of all jobs that devices are kept for."""
+
+CAME_SECONDS: Final = 5.0
+"""The longest time for the pods that have come of jobs that devices are kept for."""
 
 WAITING_SECONDS: Final = 1.0
 """The longest time for other pods that wait: anybody may have very many of them, and each job waits for that."""
@@ -75,17 +78,18 @@ class Round:
     def begin(self, kept: Iterable[Job], schedulers: Collection[str]) -> None:
         """Let those have their devices first that come before all jobs.
 
-        These are the pods of jobs that are kept for, whether they are there or still to come, and then other pods that
-        wait. A pod of a gang waits for others, and takes nothing alone.
+        These are the pods of jobs that are kept for, whether they are still to come or there, and then other pods that
+        wait. Each of the three has a time of its own. A pod of a gang waits for others, and takes nothing alone.
         """
         workloads = [job.workload for job in kept]
         labels = {label_of(each, place) for each in workloads for place in range(len(each.pod_sets))}
-        solver = self._limited(PLAN_SECONDS)
+        planner = self._planner.by(self._limited(PLAN_SECONDS))
+        for pod, number in _least_first(_missing(workloads, self._snapshot)):
+            self.fork = place_equal(pod, number, self.fork, self.names, planner).fork
         with suppress(TimeoutError):
             if workloads:
+                solver = self._limited(CAME_SECONDS)
                 self._let(solver, schedulers, lambda pod: pod.labels.get(JOB_LABEL, "") in labels)
-            for pod, number in _missing(workloads, self._snapshot):
-                self.fork = place_equal(pod, number, self.fork, self.names, self._planner.by(solver)).fork
         with suppress(TimeoutError):
             self._let(self._limited(WAITING_SECONDS), schedulers, lambda pod: pod.gang is None)
 
@@ -149,6 +153,14 @@ def _missing(workloads: Iterable[Workload], snapshot: Snapshot) -> Iterator[tupl
             left = each.count - arrived[label_of(workload, place)]
             if pod.needs_devices and left > 0:
                 yield pod, left
+
+
+def _least_first(asked: Iterable[tuple[Pod, int]]) -> Sequence[tuple[Pod, int]]:
+    """Pods and numbers, by namespaces with the fewest first: if the time is up, who asks for much goes short."""
+    pods, totals = list(asked), Counter[str]()
+    for pod, number in pods:
+        totals[pod.namespace] += number
+    return sorted(pods, key=lambda each: (totals[each[0].namespace], each[0].namespace, each[1]))
 
 
 class _Asking(NamedTuple):

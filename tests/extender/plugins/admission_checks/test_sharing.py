@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.plugins.admission_checks.judging import WAITING_SECONDS
-from tests.extender.plugins.admission_checks.scenes import Scene, pods, site, template, workload
-from tests.kit.clusters import Object, claim, claim_template, pod, request
+from tests.extender.plugins.admission_checks.scenes import Scene, by, pods, site, state, template, workload
+from tests.kit.clusters import Object, claim, claim_template, local_slice, node, pod, request
 
 MANY = 100
 
@@ -111,3 +112,30 @@ async def test_very_many_pods_that_wait_delay_no_job() -> None:
         await scene.turns(2)
         assert (await scene.told("a"))[0] == "Ready"
     assert crowded.seconds - quiet.seconds < 2 * WAITING_SECONDS
+
+
+def _at(place: str, count: int) -> Object:
+    """Pods for the nodes of a place."""
+    plain = template("gpu")
+    return pods(count=count, of={**plain, "spec": {**plain["spec"], "nodeSelector": {"place": place}}})
+
+
+@pytest.mark.parametrize("arrived", [0, MANY])
+async def test_a_large_job_that_devices_are_kept_for_takes_no_promise_from_others(arrived: int) -> None:
+    there = {**claim_template(), "metadata": {**claim_template()["metadata"], "namespace": "other"}}
+    places = [node("a", labels={"place": "large"}), local_slice("a", 500), node("b", labels={"place": "small"})]
+    came = [
+        each
+        for number in range(arrived)
+        for each in (
+            claim(f"c{number}", request(selectors=[f'device.driver == "d{number}"'])),
+            pod(f"p{number}", f"c{number}", labels=by("large")),
+        )
+    ]
+    promised = [state(state="Ready")]
+    large = workload("large", _at("large", 400), checks=promised, conditions=("QuotaReserved", "Admitted"))
+    small = workload("small", _at("small", 2), namespace="other", checks=promised)
+    scene = Scene(*site(), there, *places, *came, large, small, workload("late", _at("small", 1), namespace="other"))
+    scene.looks = 0.1
+    await scene.turns(2)
+    assert "0 of 1 pod would get them" in (await scene.told("late", "other"))[1]
