@@ -138,7 +138,8 @@ def grouped_by(calls: Sequence[Waited], spans: Iterable[Span]) -> Iterator[tuple
 async def stage(plan: Plan, folder: Path) -> AsyncIterator[Trial]:
     """A service over an API server with everything that a plan has."""
     api = load_all(RawApiServer(streams=plan.streams), scene(chosen_selectors(plan.seed, plan.selectors)))
-    async with api.listening(), running(folder, api.port) as service:
+    settings = {"DRA_EXTENDER__ADMISSION_CHECKS__ENABLED": "true"}  # without it, Kueue's objects are not watched
+    async with api.listening(), running(folder, api.port, settings) as service:
         yield Trial(service, api, tracing=plan.tracing)
 
 

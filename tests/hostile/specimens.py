@@ -40,6 +40,9 @@ def specimens(name: str) -> Mapping[str, tuple[Object, ...]]:
         "ResourceClass": (_resource_class(name), _group_resource(name)),
         "PodGroup": (_pod_group(name),),
         "PodSchedulingContext": (_scheduling_context(name),),
+        "AdmissionCheck": (_admission_check(name),),
+        "ResourceFlavor": (_flavor(name),),
+        "Workload": (_workload(name),),
     }
 
 
@@ -354,6 +357,45 @@ def _scheduling_context(name: str) -> Object:
     status = {"resourceClaims": [{"name": "gpu", "unsuitableNodes": ["m"]}]}
     version = "dra-extender.dev/v1alpha1"
     return _object("PodSchedulingContext", name, version, metadata=metadata, spec=spec, status=status)
+
+
+_KUEUE: Final = "kueue.x-k8s.io/v1beta2"
+
+
+def _admission_check(name: str) -> Object:
+    spec = {"controllerName": "hostile.example.com/check"}
+    active = {"type": "Active", "status": "True", "observedGeneration": 1}
+    return _object("AdmissionCheck", name, _KUEUE, spec=spec, status={"conditions": [active]})
+
+
+def _flavor(name: str) -> Object:
+    toleration = {"key": "k", "operator": "Exists", "effect": "NoSchedule"}
+    return _object("ResourceFlavor", name, _KUEUE, spec={"nodeLabels": {"zone": "a"}, "tolerations": [toleration]})
+
+
+def _workload(name: str) -> Object:
+    """It has quota, so that its pods are read."""
+    template = {"metadata": {"labels": {"app": "hostile"}}, "spec": {"containers": [{"name": "c"}]}}
+    spec = {
+        "active": True,
+        "priority": 10,
+        "priorityClassRef": {"kind": "PriorityClass", "name": "high"},
+        "podSets": [{"name": "main", "count": 2, "template": template}],
+    }
+    check = {
+        "name": name,
+        "state": "Ready",
+        "message": "x",
+        "lastTransitionTime": _TIME,
+        "podSetUpdates": [{"name": "main", "labels": {"app": "hostile"}}],
+    }
+    status = {
+        "conditions": [{"type": "QuotaReserved", "status": "True", "lastTransitionTime": _TIME}],
+        "admission": {"podSetAssignments": [{"name": "main", "count": 1, "flavors": {"cpu": name}}]},
+        "admissionChecks": [check],
+    }
+    metadata = {"namespace": NAMESPACE, "deletionTimestamp": None}
+    return _object("Workload", name, _KUEUE, metadata=metadata, spec=spec, status=status)
 
 
 def _pod_group(name: str) -> Object:
