@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.kueue import Workload
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.kueue import write_active, write_check_states
 from extender.cluster.writes.lease import LONG, SharedLease
@@ -138,9 +139,9 @@ class AdmissionChecks(BackgroundTask):
         self._due: datetime | None = None
         """When time alone alters an answer."""
         self._later = inf
-        """When a message or a slow job is due that waits for its time."""
+        """When a message or a job is due that waits for its time."""
         self._slow: dict[ObjectKey, float] = {}
-        """Until when a job is not judged again that took long."""
+        """Until when a job is not judged again that took long, or that could not be answered."""
         self._written = (0, 0.0)
         """The newest revision that was written, and when."""
         self._judged: set[ObjectKey] = set()
@@ -249,11 +250,14 @@ class AdmissionChecks(BackgroundTask):
         workload = job.workload
         try:
             revision = await write_check_states(self._api, workload, entries)
-        except (ApiError, OutcomeUnknownError) as error:
-            if isinstance(error, ApiError) and (error.is_conflict or error.is_missing):
-                self._known.is_changed = True
-                return
+        except OutcomeUnknownError as error:  # if it has happened, others wait until the watch shows what was promised
             self._fail("admission check not answered", error, workload=str(workload))
+            return
+        except ApiError as error:
+            if error.is_conflict or error.is_missing:
+                self._known.is_changed = True
+            else:
+                self._rest_after(error, workload)
             return
         if not revision:
             self._known.is_changed = True
@@ -264,8 +268,15 @@ class AdmissionChecks(BackgroundTask):
         self._metrics.answered(state["state"])
         logger.info("admission check answered", workload=str(workload), state=state["state"], message=state["message"])
 
+    def _rest_after(self, error: ApiError, workload: Workload) -> None:
+        """The answer for a job was refused: it has a pause, and the others go on."""
+        self._slow[workload.key] = again = self._clock() + FAILED_SECONDS
+        self._later = min(self._later, again)
+        self._metrics.failed()
+        logger.warning("admission check not answered", error=str(error), workload=str(workload))
+
     def _fail(self, event: str, error: Exception, **fields: str) -> None:
-        """Something could not be written: the API server has its time."""
+        """It is not known what was written, or the lease cannot be had: the API server has its time."""
         self._again = self._clock() + FAILED_SECONDS
         self._known.is_changed = True
         self._metrics.failed()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from extender.kube.api import ObjectKey
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import ADMISSION_CHECKS, CLAIMS, DEVICE_QUOTAS, NODES, PODS
 from tests.extender.plugins.admission_checks.scenes import (
     BACK_SECONDS,
@@ -170,6 +170,29 @@ async def test_a_write_that_fails_is_made_again() -> None:
     assert await states(scene, "a") == ["Pending"]
     await scene.turns(3, 10)
     assert await states(scene, "a") == ["Ready"]
+
+
+async def test_a_job_that_cannot_be_answered_delays_no_other_one() -> None:
+    scene = Scene(*site(), workload("a"))
+    refused = ApiError(422, "Invalid", "podSetUpdates: field is immutable")
+    scene.transport.script("patch_status workloads", Fault(refused=refused))
+    await scene.turns(2)
+    scene.cluster.load(workload("b"))
+    await scene.turns(2)
+    assert await states(scene, "a", "b") == ["Pending", "Ready"]
+    await scene.turns(3, 10)
+    assert await states(scene, "a") == ["Ready"]
+
+
+async def test_what_may_have_been_promised_is_waited_for() -> None:
+    scene = Scene(*site(1, "a"), workload("a"))
+    scene.transport.script("patch_status workloads", Fault(lost=True))
+    await scene.turns(2)
+    scene.cluster.load(workload("b", priority=1))
+    await scene.turns(2)
+    assert await states(scene, "a", "b") == ["Pending", "Pending"]
+    await scene.turns(3, 10)
+    assert await states(scene, "a", "b") == ["Pending", "Ready"]
 
 
 async def test_an_entry_that_has_changed_meanwhile_is_not_written_over() -> None:
