@@ -205,8 +205,19 @@ class AdmissionChecks(BackgroundTask):
         had_turn = {each.job.workload.key for each in found}
         self._judged = self._judged | had_turn if len(had_turn) < len(left) else set()
         self._known.is_changed = self._known.is_changed or bool(self._judged)
-        await self._write(found)
+        if await self._still_holds():
+            await self._write(found)
         self._told = {key: at for key, at in self._told.items() if key in self._known.jobs}
+
+    async def _still_holds(self) -> bool:
+        """Whether no other replica has taken the lease meanwhile: a round may be longer than the lease lasts."""
+        try:
+            is_held = await self._lease.take()
+        except (OutcomeUnknownError, WriteRefusedError) as error:
+            self._fail("admission checks not answered", error)
+            return False
+        self._known.is_changed = self._known.is_changed or not is_held
+        return is_held
 
     def _rest(self, found: Sequence[Judged], began: float) -> None:
         """Set the pauses after a round: of jobs that took long, and of all jobs."""

@@ -16,7 +16,7 @@ from extender.plugins.admission_checks import CONTROLLER
 from extender.plugins.admission_checks.answers import Times
 from extender.plugins.admission_checks.metrics import CheckMetrics
 from extender.plugins.admission_checks.task import LEASE, AdmissionChecks, Judges
-from extender.tools.offload import at_once
+from extender.tools.offload import Offload, at_once
 from tests.kit.clusters import GPU, Cluster, Object, claim_template, local_slice, node, pod, solver
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.memory import Transport
@@ -122,10 +122,10 @@ class Scene:
         self.transport = Transport(self.cluster.api)
         self.task = self.replica("first")
 
-    def replica(self, name: str) -> AdmissionChecks:
-        """A process that may answer."""
+    def replica(self, name: str, off_loop: Offload = at_once) -> AdmissionChecks:
+        """A process that may answer. ``off_loop`` is where it judges."""
         times = Times(timedelta(seconds=KEEP_SECONDS), timedelta(seconds=self.back) if self.back else None)
-        judges = Judges(replace(solver(), clock=self.clock), (), at_once)
+        judges = Judges(replace(solver(), clock=self.clock), (), off_loop)
         lease = SharedLease(self.transport, LEASE, name, self.now, lambda: self.seconds)
         registry = self.registry if name == "first" else CollectorRegistry()
         return AdmissionChecks(

@@ -1,6 +1,7 @@
 """Jobs among each other: what is promised to one is not promised to another, for a limited time."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import ADMISSION_CHECKS, CLAIMS, DEVICE_QUOTAS, NODES, PODS
@@ -19,6 +20,8 @@ from tests.extender.plugins.admission_checks.scenes import (
 from tests.kit.clusters import Object, claim, pod
 from tests.kit.objects.quotas import limited, quota
 from tests.kit.servers.memory import Fault
+
+T = TypeVar("T")
 
 
 def ready(name: str, *pod_sets: Object, **more: Any) -> Object:
@@ -160,6 +163,25 @@ async def test_another_replica_goes_on_with_what_was_promised() -> None:
     await scene.turns(2, 10)
     assert await states(scene, "a", "b") == ["Ready", "Pending"]
     await scene.turns(3, KEEP_SECONDS / 2)
+    assert await states(scene, "a", "b") == ["Pending", "Ready"]
+
+
+async def test_a_replica_that_has_lost_its_lease_while_it_judged_promises_nothing() -> None:
+    reason = "0 of 1 pod would get them; pod set main: 1 no free device for request gpu"
+    none = f"waiting for devices since {RESERVED}: {reason}"
+    scene = Scene(*site(1, "a"), workload("a", checks=[state(message=none)]))
+    other = scene.replica("other")
+
+    async def slowly(work: Callable[[], T]) -> T:
+        found = work()
+        scene.cluster.load(workload("b", priority=1))
+        for _ in range(6):
+            scene.seconds += 5
+            await other.tick()
+        return found
+
+    scene.task = scene.replica("slow", slowly)
+    await scene.turns(2)
     assert await states(scene, "a", "b") == ["Pending", "Ready"]
 
 
