@@ -82,14 +82,14 @@ class Round:
         wait. Each of the three has a time of its own. A pod of a gang waits for others, and takes nothing alone.
         """
         workloads = [job.workload for job in kept]
-        labels = {label_of(each, place) for each in workloads for place in range(len(each.pod_sets))}
+        labels = {(each.namespace, label_of(each, place)) for each in workloads for place in range(len(each.pod_sets))}
         planner = self._planner.by(self._limited(PLAN_SECONDS))
-        for pod, number in _least_first(_missing(workloads, self._snapshot)):
+        for pod, number in _least_first(self._missing(workloads)):
             self.fork = place_equal(pod, number, self.fork, self.names, planner).fork
         with suppress(TimeoutError):
             if workloads:
                 solver = self._limited(CAME_SECONDS)
-                self._let(solver, schedulers, lambda pod: pod.labels.get(JOB_LABEL, "") in labels)
+                self._let(solver, schedulers, lambda pod: _origin(pod) in labels)
         with suppress(TimeoutError):
             self._let(self._limited(WAITING_SECONDS), schedulers, lambda pod: pod.gang is None)
 
@@ -105,6 +105,17 @@ class Round:
             except LateError as late:
                 self.fork = late.so_far.snapshot
                 raise
+
+    def _missing(self, workloads: Iterable[Workload]) -> Iterator[tuple[Pod, int]]:
+        """Stand-ins for the pods that have not come yet, and how many these are."""
+        arrived = Counter(_origin(pod) for pod in self._snapshot.pods.values() if not pod.deleting)
+        for workload in workloads:
+            for place, each in enumerate(workload.pod_sets):
+                with self.solver.faults.of(f"workload {workload}"), suppress(InvalidObjectError):
+                    pod = stand_in(workload, place, self._snapshot)
+                    left = each.count - arrived[workload.namespace, label_of(workload, place)]
+                    if pod.needs_devices and left > 0:
+                        yield pod, left
 
     def judge(self, workload: Workload) -> Verdict:
         """Whether there are devices for all pods of a job. If so, the fork has them then."""
@@ -141,18 +152,9 @@ def _updates(workload: Workload) -> tuple[object, ...]:
     return tuple(tuple(sorted((each.updates or {}).items())) for each in workload.checks)
 
 
-def _missing(workloads: Iterable[Workload], snapshot: Snapshot) -> Iterator[tuple[Pod, int]]:
-    """Stand-ins for the pods that have not come yet, and how many these are."""
-    arrived = Counter(pod.labels.get(JOB_LABEL, "") for pod in snapshot.pods.values() if not pod.deleting)
-    for workload in workloads:
-        for place, each in enumerate(workload.pod_sets):
-            try:
-                pod = stand_in(workload, place, snapshot)
-            except InvalidObjectError:
-                continue
-            left = each.count - arrived[label_of(workload, place)]
-            if pod.needs_devices and left > 0:
-                yield pod, left
+def _origin(pod: Pod) -> tuple[str, str]:
+    """The namespace of a pod, and its label: anybody may write the label of another job."""
+    return pod.namespace, pod.labels.get(JOB_LABEL, "")
 
 
 def _least_first(asked: Iterable[tuple[Pod, int]]) -> Sequence[tuple[Pod, int]]:

@@ -15,6 +15,7 @@ from tests.extender.plugins.admission_checks.scenes import (
     pods,
     site,
     state,
+    template,
     workload,
 )
 from tests.kit.clusters import Object, claim, pod
@@ -204,6 +205,22 @@ async def test_a_job_that_cannot_be_answered_delays_no_other_one() -> None:
     assert await states(scene, "a", "b") == ["Pending", "Ready"]
     await scene.turns(3, 10)
     assert await states(scene, "a") == ["Ready"]
+
+
+async def test_pods_of_other_namespaces_are_not_those_of_a_job() -> None:
+    names = [f"p{number}" for number in range(2)]
+    others = [pod(name, "gone", labels=by("a")) for name in names]
+    there = [{**each, "metadata": {**each["metadata"], "namespace": "other"}} for each in others]
+    scene = Scene(*site(1, "ab"), *there, ready("a", pods(count=2)), workload("b"))
+    await scene.turns()
+    assert await states(scene, "b") == ["Pending"]
+
+
+async def test_a_job_that_cannot_be_read_keeps_others_from_nothing() -> None:
+    odd = {**template("gpu"), "spec": {"nodeSelector": ["x"]}}
+    scene = Scene(*site(), ready("a", pods(of=odd)), workload("b"))
+    await scene.turns()
+    assert await states(scene, "b") == ["Ready"]
 
 
 async def test_what_may_have_been_promised_is_waited_for() -> None:
