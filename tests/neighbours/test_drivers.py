@@ -5,16 +5,11 @@ and then the service is asked over HTTP, as kube-scheduler asks it.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
-from extender import Cluster
 from extender.assembly import make_extender, make_solver
-from extender.config.sources import load
-from extender.faces.simulation.scheduling import Placements
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.cluster import EmbeddedCluster
@@ -23,9 +18,7 @@ from tests.extender.faces.http.scenes import post
 from tests.kit import clusters
 from tests.kit.clusters import Object, app_over, asking, binding, client_of
 from tests.kit.objects.parts import api_object, claim_spec, exactly
-
-WORLDS: Final = Path(__file__).parent / "drivers"
-SETTINGS: Final = load("featureGates: {DRAListTypeAttributes: true, DRANodeAllocatableResources: true}")
+from tests.neighbours.driver_scenes import SETTINGS, answers, simulated, world
 
 GPU, NIC, CPUS = "gpu.example.com", "net.example.com", "cpu.example.com"
 NVIDIA, MIG, NET, CPU, CHANNEL = "gpu.nvidia.com", "mig.nvidia.com", "dranet.net", "dra.cpu", "channel.example.com"
@@ -201,15 +194,6 @@ ALIGNED: Final[dict[str, tuple[Sequence[str], Sequence[Asked], Sequence[str]]]] 
 """With the constraint that all devices of a claim have a PCIe root in common."""
 
 
-def world(*names: str) -> list[Object]:
-    """The objects of some worlds on one node."""
-    found: dict[tuple[str, str], Object] = {}
-    for name in names:
-        for each in yaml.safe_load_all((WORLDS / f"{name}.yaml").read_text()):
-            found.setdefault((each["kind"], each["metadata"]["name"]), each)
-    return list(found.values())
-
-
 def workload(asked: Sequence[Asked], **devices: Any) -> list[Object]:
     """A pod with a CPU for each claim, in the order of their age."""
     claims = [
@@ -222,15 +206,6 @@ def workload(asked: Sequence[Asked], **devices: Any) -> list[Object]:
     ]
     labels = {"resource.kubernetes.io/admin-access": "true"}
     return [api_object("Namespace", "ns", metadata={"labels": labels}), *claims, *pods]
-
-
-def simulated(objects: Sequence[Object]) -> Placements:
-    return Cluster.from_objects(objects, settings=SETTINGS).schedule()
-
-
-def answers(found: Placements) -> list[str]:
-    """The devices of each pod, or why it has none."""
-    return [row[-1] for row in found.table.rows]
 
 
 @pytest.mark.parametrize(("worlds", "asked", "expected"), ALIGNED.values(), ids=ALIGNED)
