@@ -37,7 +37,7 @@ WRONG: Final = {
         "apiVersion: is required: Pod is of v1"
     ),
 }
-"""What no API server takes, by file, and the beginning of why. Half of it is of earlier APIs, and is converted."""
+"""What is refused, by file, and a part of why. Half of it is of earlier APIs, which `convert` writes anew."""
 
 QUICK_STARTS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "example-gpus": {
@@ -140,7 +140,7 @@ def shipped() -> Path:
     return Path(found)
 
 
-def test_what_an_api_server_would_refuse_is_named_and_all_else_is_read(shipped: Path) -> None:
+def test_what_is_refused_is_named_and_all_else_is_read(shipped: Path) -> None:
     folders = [each for each in sorted(shipped.iterdir()) if each.is_dir() and each.name != "api"]
     files = {str(each.path.relative_to(shipped)): each for each in load(folders).files}
     assert {name for name, each in files.items() if each.problems} == set(WRONG)
