@@ -16,7 +16,7 @@ import pytest
 
 from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.kube.claim_rules import check_expression
-from extender.kube.resources import NAMESPACES, QUOTAS, RESOURCES, Resource
+from extender.kube.resources import NAMESPACES, OF_KUEUE, QUOTAS, RESOURCES, Resource
 from extender.lab.manifests import load_objects
 from tests.cluster.mutations import Mutant, mutants
 from tests.cluster.valid_objects import valid_objects
@@ -28,7 +28,8 @@ from tests.kit.controlplane.own import own_plane
 
 COUNT: Final = int(os.environ.get("VALIDATED_OBJECTS", "150"))
 SEED: Final = int(os.environ.get("VALIDATED_SEED", "0")) or SystemRandom().randrange(1, 2**31)
-KINDS: Final = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}
+KINDS: Final = {each.kind: each for each in (*RESOURCES.values(), NAMESPACES, QUOTAS) if each not in OF_KUEUE}
+"""What a manifest may have. Kueue checks its own objects."""
 
 
 @dataclass(frozen=True, slots=True)

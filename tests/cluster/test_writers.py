@@ -11,7 +11,7 @@ import pytest
 
 from extender.answers.audit import audit_snapshot
 from extender.faces.commands.audit import listed
-from extender.kube.api import ObjectKey
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, EVENTS, NODES, PODS
 from tests.kit.controlplane.aftermath import is_allocated, losses, wait_settled
 from tests.kit.controlplane.client import Client, key_of
@@ -106,6 +106,18 @@ async def allocating_revisions(client: Client, namespace: str, *, since: int, un
     return found
 
 
+async def allocated_after(client: Client, key: ObjectKey, *, since: int) -> RawObject:
+    """The claim in the first state after a revision that has an allocation, which may be gone again."""
+    async for event in client.watch(CLAIMS, ObjectKey(key.namespace, ""), since=since):
+        if key_of(event.object) == key and is_allocated(event.object):
+            return event.object
+    raise AssertionError("the watch has ended")
+
+
+def devices_of(claim_object: RawObject) -> list[str]:
+    return [each["device"] for each in claim_object["status"]["allocation"]["devices"]["results"]]
+
+
 async def test_a_write_that_lands_after_a_restart(client: Client, plane: ControlPlane, namespace: str) -> None:
     """The extender is killed with an allocation on its way, and gives the device away before that arrives."""
     async with fleet(client, nodes=1, devices=1) as (node,), pair(client, plane) as ours:
@@ -119,9 +131,10 @@ async def test_a_write_that_lands_after_a_restart(client: Client, plane: Control
         anywhere = [{"operator": "Exists"}]
         other = await add_pod(client, namespace, "other", tolerations=anywhere)
         await bound(client, key_of(other))
+        before = int((await client.get(CLAIMS, key_of(late)))["metadata"]["resourceVersion"])
         await hold.release()
-        assert is_allocated(await client.get(CLAIMS, key_of(late)))
-        assert await findings(client, namespace)
+        landed = await allocated_after(client, key_of(late), since=before)
+        assert devices_of(landed) == devices_of(await client.get(CLAIMS, key_of(other)))
 
         await client.patch(NODES, ObjectKey("", node), {"spec": {"unschedulable": None}})
         await client.wait_for(CLAIMS, key_of(late), lambda obj: not is_allocated(obj))
