@@ -8,22 +8,20 @@ from typing import Any, Final
 import pytest
 
 from extender.kube.api import ObjectKey, RawObject
-from extender.kube.resources import CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES, Resource
+from extender.kube.resources import POD_GROUPS, PODS, TEMPLATES, Resource
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane, Options
+from tests.kit.controlplane.fleet import fleet
 from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.pair import Pair, pair
 from tests.kit.controlplane.scenario import by_template, findings
-from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, is_bound, pod, resource_slice, template
+from tests.kit.objects.manifests import is_bound, pod, template
 from tests.kit.objects.parts import api_object
 from tests.kit.waiting import wait_for_answer
 
 JOBS: Final = Resource("Job", "jobs", "batch", ("v1",), namespaced=True)
 GATES: Final = {"GenericWorkload": True, "WorkloadWithJob": True}
-PLACES: Final = [f"of-jobs-{number}" for number in range(4)]
-"""Nodes with one GPU each."""
-
 SIZE: Final = 3
 WITHIN: Final = 60.0
 
@@ -39,17 +37,11 @@ def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 async def nodes(client: Client, kubernetes: str) -> AsyncIterator[None]:
+    """Nodes with one GPU each."""
     if kubernetes != "1.37":
         pytest.skip("Jobs have a scheduling policy in 1.37")
-    await client.create(CLASSES, device_class())
-    for place in PLACES:
-        await add_node(client, place)
-        await client.create(SLICES, resource_slice(place, place, [{"name": "gpu"}]))
-    yield
-    for place in PLACES:
-        await client.delete(SLICES, ObjectKey("", place))
-        await client.delete(NODES, ObjectKey("", place))
-    await client.delete(CLASSES, ObjectKey("", DEVICE_CLASS))
+    async with fleet(client, nodes=4, devices=1):
+        yield
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ def parse_workload(obj: Mapping[str, object]) -> Workload:
     reader = ObjectReader(WORKLOADS.kind, obj, WORKLOADS.api_versions())
     spec, status = reader.top.child("spec"), reader.top.child("status")
     true = {
-        each.text("type"): each.text("lastTransitionTime")
+        each.text("type"): each.time_or_none("lastTransitionTime") or ""
         for each in status.children("conditions")
         if each.text("status") == "True"
     }
@@ -192,8 +192,8 @@ def _check_state(fields: Fields) -> CheckState:
         each.required_text("name"): _json(each.data, fields, "podSetUpdates")
         for each in fields.children("podSetUpdates")
     }
-    name, state, message = fields.each_text("name", "state", "message")
-    return CheckState(name, state, message, fields.time_or_none("lastTransitionTime") or "", updates or None)
+    state, message = fields.each_text("state", "message")
+    return CheckState(fields.required_text("name"), state, message, fields.time_or_none("lastTransitionTime") or "", updates or None)
 
 
 def _pod_sets(spec: Fields, status: Fields) -> Iterator[PodSet]:

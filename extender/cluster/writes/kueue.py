@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from allocator import InvalidObjectError
 from extender.cluster.objects.kueue import ACTIVE, AdmissionCheck, Workload, parse_workload
 from extender.kube.api import Api, ObjectKey, RawObject, revision_of
 from extender.kube.resources import ADMISSION_CHECKS, WORKLOADS
@@ -18,13 +19,16 @@ async def write_check_states(api: Api, workload: Workload, entries: Mapping[str,
         entries: by the name of the check; a count of retries stays.
 
     Returns:
-        The revision that has them; 0 if the workload has changed since, so that nothing was written.
+        The revision that has them; 0 if the workload has changed since, or cannot be read any more: then nothing was written.
 
     Raises:
         ApiError, OutcomeUnknownError: as `Api.patch_status`.
     """
     raw = await api.get(WORKLOADS, workload.key)
-    if parse_workload(raw) != workload:
+    try:
+        if parse_workload(raw) != workload:
+            return 0
+    except InvalidObjectError:
         return 0
     checks = [_merged(each, entries.get(each["name"])) for each in raw["status"]["admissionChecks"]]
     metadata = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}

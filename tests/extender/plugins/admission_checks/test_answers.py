@@ -86,6 +86,20 @@ async def test_a_check_is_ready_if_there_are_devices_for_all_pods(
     assert (found, message.removeprefix(SINCE) if reason else "") == ("Pending" if reason else "Ready", reason)
 
 
+def odd_time() -> Object:
+    job = workload("odd")
+    job["status"]["conditions"][0]["lastTransitionTime"] = "yesterday"
+    return job
+
+
+@pytest.mark.parametrize("odd", [odd_time(), workload("odd", checks=[state(), state(name="")])], ids=["time", "name"])
+async def test_a_job_that_cannot_be_read_keeps_no_other_one_from_its_answer(odd: Object) -> None:
+    scene = Scene(*site(0), odd, workload("j"))
+    await scene.turns()
+    assert (await scene.told("j"))[0] == "Pending"
+    assert [key.name for _, key in scene.cluster.state.snapshot.problems] == ["odd"]
+
+
 async def test_ready_names_the_pods_and_labels_them() -> None:
     plain = pods("driver", of=template())
     scene = Scene(*site(), workload("j", plain, pods("work", 2)))
