@@ -193,7 +193,9 @@ def _check_state(fields: Fields) -> CheckState:
         for each in fields.children("podSetUpdates")
     }
     state, message = fields.each_text("state", "message")
-    return CheckState(fields.required_text("name"), state, message, fields.time_or_none("lastTransitionTime") or "", updates or None)
+    return CheckState(
+        fields.required_text("name"), state, message, fields.time_or_none("lastTransitionTime") or "", updates or None
+    )
 
 
 def _pod_sets(spec: Fields, status: Fields) -> Iterator[PodSet]:
