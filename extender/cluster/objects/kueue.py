@@ -192,10 +192,9 @@ def _check_state(fields: Fields) -> CheckState:
         each.required_text("name"): _json(each.data, fields, "podSetUpdates")
         for each in fields.children("podSetUpdates")
     }
+    name, since = fields.required_text("name"), fields.time_or_none("lastTransitionTime") or ""
     state, message = fields.each_text("state", "message")
-    return CheckState(
-        fields.required_text("name"), state, message, fields.time_or_none("lastTransitionTime") or "", updates or None
-    )
+    return CheckState(name, state, message, since, updates or None)
 
 
 def _pod_sets(spec: Fields, status: Fields) -> Iterator[PodSet]:
