@@ -19,7 +19,7 @@ async def write_check_states(api: Api, workload: Workload, entries: Mapping[str,
         entries: by the name of the check; a count of retries stays.
 
     Returns:
-        The revision that has them; 0 if nothing was written: the workload has changed since, or cannot be read any more.
+        The revision that has them; 0 if the workload has changed since, or cannot be read: nothing is written.
 
     Raises:
         ApiError, OutcomeUnknownError: as `Api.patch_status`.
