@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+import orjson
+
 from extender.cluster.objects.kueue import PENDING, READY, RETRY, CheckState
 from extender.kube.api import RawObject, timestamp
 from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, label_of
@@ -69,8 +71,16 @@ def is_better_words(entry: RawObject, state: CheckState) -> bool:
     return entry["state"] == state.state == PENDING and state.message.startswith(_WAITING)
 
 
-def with_time_of(entry: RawObject, state: CheckState) -> RawObject:
-    """The entry with the time of the last transition: a job that is ready anew is kept for anew."""
-    if entry["state"] != state.state or entry["state"] == READY or not state.since:
-        return entry
-    return {**entry, "lastTransitionTime": state.since}
+def as_entry_of(state: CheckState, answered: RawObject) -> RawObject:
+    """The answer as the entry of a check, with what stays of the old one.
+
+    The time of the last transition stays, but a job that is ready anew is kept for anew. Its updates of pod sets stay,
+    whoever has written them: while an entry is ready, Kueue refuses others.
+    """
+    if answered["state"] != state.state:
+        return answered
+    if answered["state"] == READY:
+        updates = [orjson.loads(each) for each in (state.updates or {}).values()]
+        rest = {name: value for name, value in answered.items() if name != "podSetUpdates"}
+        return {**rest, "podSetUpdates": updates} if updates else rest
+    return {**answered, "lastTransitionTime": state.since} if state.since else answered

@@ -21,7 +21,7 @@ from extender.framework.handle import Handle
 from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError, timestamp
 from extender.kube.resources import OF_KUEUE, WORKLOADS
-from extender.plugins.admission_checks.answers import Times, answer, is_better_words, is_new, with_time_of
+from extender.plugins.admission_checks.answers import Times, answer, as_entry_of, is_better_words, is_new
 from extender.plugins.admission_checks.jobs import Job
 from extender.plugins.admission_checks.judging import NOT_DECIDED, Round, Verdict
 from extender.plugins.admission_checks.known_jobs import KnownJobs
@@ -249,7 +249,7 @@ class AdmissionChecks(BackgroundTask):
     def _entries(self, job: Job, verdict: Verdict) -> Mapping[str, RawObject]:
         """What is new for a job. A message that replaces another one waits for its time."""
         wanted = answer(job, verdict, self._now(), self._times)
-        entries = {each.name: with_time_of(wanted, each) for each in job.states if is_new(wanted, each, verdict)}
+        entries = {each.name: as_entry_of(each, wanted) for each in job.states if is_new(wanted, each, verdict)}
         is_message = all(is_better_words(wanted, each) for each in job.states)
         told = self._told.get(job.workload.key)
         if entries and is_message and told is not None and self._clock() < told + MESSAGE_SECONDS:

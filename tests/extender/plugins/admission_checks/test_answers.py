@@ -4,6 +4,7 @@ import pytest
 
 from tests.extender.plugins.admission_checks.scenes import (
     BACK_SECONDS,
+    KEEP_SECONDS,
     RESERVED,
     Scene,
     check,
@@ -119,6 +120,17 @@ async def test_a_label_of_the_author_stays() -> None:
     await scene.turns()
     entry = await scene.entry("j")
     assert (entry["state"], "podSetUpdates" in entry) == ("Ready", False)
+
+
+@pytest.mark.parametrize("old", [{}, {"podSetUpdates": [{"name": "main", "labels": {"by": "hand"}}]}])
+async def test_a_job_that_is_ready_anew_keeps_its_updates(old: Object) -> None:
+    """Somebody has made it ready by hand. Kueue refuses other updates of an entry that stays ready."""
+    scene = Scene(*site(), workload("j", checks=[state(state="Ready", **old), state("other")]))
+    await scene.turns(1, KEEP_SECONDS)
+    await scene.turns()
+    entry = await scene.entry("j")
+    assert "there are devices for its pod" in entry["message"]
+    assert entry.get("podSetUpdates") == old.get("podSetUpdates")
 
 
 async def test_a_job_without_devices_is_ready_at_once_and_for_good() -> None:
