@@ -64,13 +64,14 @@ class Job:
         """Whether it is to be answered.
 
         A job that is ready, and that other checks kept from being admitted in time, is asked about again. A job that
-        is admitted is not: it got its entry after it had its pods, which hold their devices.
+        is admitted is not: it got its entry after it had its pods, which hold their devices. Nor is a job of which one
+        entry gives the quota back, or rejects it: Kueue evicts it, and that entry stays until then.
         """
         if self.workload.is_admitted:
             return False
         if self.is_ready:
             return not self.is_kept(now, keep)
-        return any(each.state == PENDING for each in self.states)
+        return all(each.state in (PENDING, READY) for each in self.states)
 
     @property
     def order(self) -> tuple[bool, int, str, str]:

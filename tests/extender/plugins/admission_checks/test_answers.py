@@ -186,12 +186,25 @@ async def test_other_checks_say_where_pods_go() -> None:
         workload("j", checks=[state("other")]),
         workload("j", checks=[state(state="Retry")]),
         workload("j", checks=[state(state="Rejected")]),
+        workload("j", checks=[state(), state("second", "Retry", "by hand")]),
+        workload("j", checks=[state("second", "Rejected", "by hand"), state()]),
         workload("j", pods(count=5), conditions=("QuotaReserved", "Admitted")),
     ],
-    ids=["no quota", "finished", "evicted", "inactive", "a check of others", "has given back", "rejected", "runs"],
+    ids=[
+        "no quota",
+        "finished",
+        "evicted",
+        "inactive",
+        "a check of others",
+        "gives back",
+        "rejected",
+        "gives back by a second check",
+        "rejected by a second check",
+        "runs",
+    ],
 )
 async def test_others_are_left_alone(job: Object) -> None:
-    scene = Scene(*site(), check("other", "example.com/other"), job)
+    scene = Scene(*site(), check("second"), check("other", "example.com/other"), job)
     before = await scene.raw("j")
     await scene.turns()
     await scene.turns(2, BACK_SECONDS)
