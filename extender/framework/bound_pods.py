@@ -183,6 +183,19 @@ def lacking(pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
     return tuple(key for key in claim_keys(pod) if not has_claim(pod, snapshot.claims.get(key)))
 
 
+def is_pinned(pod: Pod) -> bool:
+    """Whether kubelet would start the pod if it had its claims. A started pod without claims has lost them."""
+    return needs_claims(pod) and not pod.has_started
+
+
+def lacks_some(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether a pod that has a node has not all of its claims."""
+    if not needs_claims(pod):
+        return False
+    unmade = [each for each in pod.claims if each.template_name and each.name not in pod.claim_statuses]
+    return bool(unmade or lacking(pod, snapshot))
+
+
 async def lacks(api: Api, pod: Pod, key: ObjectKey) -> bool:
     """Whether the API server also says that a pod needs a claim and does not have it; False if it does not answer.
 

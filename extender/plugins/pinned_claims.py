@@ -30,7 +30,7 @@ from extender.framework.asked import Asked
 from extender.framework.bind.claim_allocator import ClaimAllocator
 from extender.framework.bind.plan import BindPlan
 from extender.framework.bind_errors import BindError
-from extender.framework.bound_pods import BoundPods, lacking, lacks, needs_claims
+from extender.framework.bound_pods import BoundPods, is_pinned, lacking, lacks, lacks_some
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.leased_work import LeasedWork, WaitingWork
@@ -313,19 +313,6 @@ class PinnedPods(BackgroundTask):
 
 def _may_help(rejected: RejectedPod, pod: Pod, hint: QueueingHint, snapshot: Snapshot) -> bool:
     return pod != rejected.pod or bool(rejected.targets(pod, hint, tuple(snapshot.nodes)))
-
-
-def is_pinned(pod: Pod) -> bool:
-    """Whether kubelet would start the pod if it had its claims. A started pod without claims has lost them."""
-    return needs_claims(pod) and not pod.has_started
-
-
-def lacks_some(pod: Pod, snapshot: Snapshot) -> bool:
-    """Whether a pod that has a node has not all of its claims."""
-    if not needs_claims(pod):
-        return False
-    unmade = [each for each in pod.claims if each.template_name and each.name not in pod.claim_statuses]
-    return bool(unmade or lacking(pod, snapshot))
 
 
 def tasks(handle: Handle) -> Sequence[BackgroundTask]:

@@ -22,6 +22,7 @@ from extender.cluster.objects.claims import is_immediate, mode_problem
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.bind_errors import BindError, ResourceQuotaRefusesError
+from extender.framework.bound_pods import is_pinned, lacks_some
 from extender.framework.cycle import refreshed
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.pods.claims_to_come import unmade
@@ -35,7 +36,6 @@ from extender.lab.cluster import EmbeddedCluster
 from extender.planning.kube_scheduler import FirstNode, NodeChoice, no_attempt
 from extender.planning.pod_group_rules import Attempts
 from extender.plugins.immediate_claims import ImmediateClaims, in_order
-from extender.plugins.pinned_claims import is_pinned, lacks_some
 from extender.tools.faults import RefusedError
 from extender.tools.table import TextTable, as_html, plain_lines
 

@@ -1,15 +1,17 @@
 """A job of Kueue whose pods are asked about: its entries of the check, and stand-ins for its pods."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import orjson
 
+from allocator import Features
 from extender.cluster.objects.kueue import PENDING, READY, CheckState, PodSet, ResourceFlavor, Workload
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.pods.extended_resources.special_claim import without_devices
 
 JOB_LABEL: Final = "dra-extender.dev/admitted-for"
 """The label of pods that a ready check has let in: the uid of the workload, and the place of the pod set in it."""
@@ -87,8 +89,39 @@ def label_of(workload: Workload, place: int) -> str:
     return f"{workload.uid}.{place}"
 
 
-def stand_in(workload: Workload, place: int, snapshot: Snapshot) -> Pod:
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A pod that stands for those of a pod set.
+
+    Attributes:
+        pod: has no node.
+        node: the only one on which they run, by their ``spec.nodeName``; empty: any.
+    """
+
+    pod: Pod
+    node: str = ""
+
+    def names(self, snapshot: Snapshot, every: Sequence[str]) -> Sequence[str]:
+        """The nodes on which they may run, of all nodes of a cluster."""
+        if not self.node:
+            return every
+        return [self.node] if self.node in snapshot.nodes else []
+
+    def hindrance(self, snapshot: Snapshot, features: Features) -> str:
+        """Why no pod gets devices on its node, whatever is free there; empty if nothing is in the way."""
+        if not self.node:
+            return ""
+        if self.node not in snapshot.nodes:
+            return f"node {self.node} does not exist"
+        return without_devices(replace(self.pod, node_name=self.node), snapshot, features)
+
+
+def stand_in(workload: Workload, place: int, snapshot: Snapshot) -> StandIn:
     """A pod that stands for those of a pod set: with what Kueue adds to them once the job is admitted.
+
+    If their author has chosen the node, no scheduler is asked, and kubelet heeds only taints with the effect NoExecute.
+    So the pod tolerates NoSchedule, which is the effect of a cordon as well. Source: the admission of pods in kubelet,
+    Kubernetes 1.37.
 
     Args:
         workload: the job.
@@ -105,6 +138,8 @@ def stand_in(workload: Workload, place: int, snapshot: Snapshot) -> Pod:
     for labels, tolerated in _additions(workload, pod_set, snapshot):
         selector |= labels
         tolerations += tolerated
+    if spec.get("nodeName"):
+        tolerations.append({"operator": "Exists", "effect": "NoSchedule"})
     spec |= {"nodeSelector": selector, "tolerations": tolerations, "schedulingGates": []}
     spec.setdefault("priority", workload.pod_priority)
     labels = {**(metadata.get("labels") or {}), JOB_LABEL: label_of(workload, place)}
@@ -116,7 +151,8 @@ def stand_in(workload: Workload, place: int, snapshot: Snapshot) -> Pod:
         "labels": labels,
         "annotations": metadata.get("annotations") or {},
     }
-    return parse_pod({"metadata": named, "spec": spec, "status": {"phase": "Pending"}})
+    pod = parse_pod({"metadata": named, "spec": spec, "status": {"phase": "Pending"}})
+    return StandIn(replace(pod, node_name=""), pod.node_name)
 
 
 def _additions(

@@ -11,13 +11,14 @@ from allocator.tools import printable
 from extender.cluster.objects.kueue import PodSet, Workload
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.bound_pods import is_pinned, lacks_some
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import FilterResult
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.planning.kube_scheduler import SchedulerChecks
 from extender.planning.planner import LateError, Planner
 from extender.planning.queue import waiting_pods
-from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, label_of, stand_in
+from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, StandIn, label_of, stand_in
 from extender.plugins.admission_checks.placing import place_equal
 
 PLAN_SECONDS: Final = 10.0
@@ -84,8 +85,9 @@ class Round:
         workloads = [job.workload for job in kept]
         labels = {(each.namespace, label_of(each, place)) for each in workloads for place in range(len(each.pod_sets))}
         planner = self._planner.by(self._limited(PLAN_SECONDS))
-        for pod, number in _least_first(self._missing(workloads)):
-            self.fork = place_equal(pod, number, self.fork, self.names, planner).fork
+        for like, number in _least_first(self._missing(workloads)):
+            names = like.names(self.fork, self.names)
+            self.fork = place_equal(like.pod, number, self.fork, names, planner).fork
         with suppress(TimeoutError):
             if workloads:
                 solver = self._limited(CAME_SECONDS)
@@ -106,16 +108,20 @@ class Round:
                 self.fork = late.so_far.snapshot
                 raise
 
-    def _missing(self, workloads: Iterable[Workload]) -> Iterator[tuple[Pod, int]]:
-        """Stand-ins for the pods that have not come yet, and how many these are."""
-        arrived = Counter(_origin(pod) for pod in self._snapshot.pods.values() if not pod.deleting)
+    def _missing(self, workloads: Iterable[Workload]) -> Iterator[tuple[StandIn, int]]:
+        """Stand-ins for the pods that have not come yet, and how many these are.
+
+        A pod with a node by its author counts as come once it has its claims: it has no turn among pods that wait.
+        """
+        there = (pod for pod in self._snapshot.pods.values() if not pod.deleting and JOB_LABEL in pod.labels)
+        arrived = Counter(_origin(pod) for pod in there if not (is_pinned(pod) and lacks_some(pod, self._snapshot)))
         for workload in workloads:
             for place, each in enumerate(workload.pod_sets):
                 with self.solver.faults.of(f"workload {workload}"), suppress(InvalidObjectError):
-                    pod = stand_in(workload, place, self._snapshot)
+                    like = stand_in(workload, place, self._snapshot)
                     left = each.count - arrived[workload.namespace, label_of(workload, place)]
-                    if pod.needs_devices and left > 0:
-                        yield pod, left
+                    if like.pod.needs_devices and left > 0 and not like.hindrance(self.fork, self.solver.features):
+                        yield like, left
 
     def judge(self, workload: Workload) -> Verdict:
         """Whether there are devices for all pods of a job. If so, the fork has them then."""
@@ -123,10 +129,10 @@ class Round:
         if kind in self._refused:
             return self._refused[kind]
         try:
-            pods = [(stand_in(workload, place, self._snapshot), each) for place, each in enumerate(workload.pod_sets)]
+            sets = [(stand_in(workload, place, self._snapshot), each) for place, each in enumerate(workload.pod_sets)]
         except InvalidObjectError as error:
             return Verdict(0, _cut(f"the template of its pods cannot be read: {error}"))
-        asking = [_Asking(place, each, pod) for place, (pod, each) in enumerate(pods) if pod.needs_devices]
+        asking = [_Asking(place, each, like) for place, (like, each) in enumerate(sets) if like.pod.needs_devices]
         verdict = self._judged(asking)
         if verdict.reason:
             self._refused[kind] = verdict
@@ -136,10 +142,15 @@ class Round:
         number, places = sum(each.pod_set.count for each in asking), tuple(each.place for each in asking)
         planner, fork, got, reasons = self._planner.by(self._limited(PLAN_SECONDS)), self.fork, 0, list[str]()
         for each in asking:
-            placed = place_equal(each.pod, each.pod_set.count, fork, self.names, planner)
+            hindrance = each.like.hindrance(fork, self.solver.features)
+            if hindrance:
+                reasons.append(f"pod set {each.pod_set.name}: {hindrance}")
+                continue
+            names = each.like.names(fork, self.names)
+            placed = place_equal(each.like.pod, each.pod_set.count, fork, names, planner)
             fork, got = placed.fork, got + placed.number
             if placed.refusal is not None:
-                reasons.append(f"pod set {each.pod_set.name}: {_reasons(placed.refusal, each.pod, fork)}")
+                reasons.append(f"pod set {each.pod_set.name}: {_reasons(placed.refusal, each.like.pod, fork, names)}")
             elif placed.number < each.pod_set.count:
                 reasons.append(f"pod set {each.pod_set.name}: the time was up before the others")
         if not reasons:
@@ -157,12 +168,12 @@ def _origin(pod: Pod) -> tuple[str, str]:
     return pod.namespace, pod.labels.get(JOB_LABEL, "")
 
 
-def _least_first(asked: Iterable[tuple[Pod, int]]) -> Sequence[tuple[Pod, int]]:
+def _least_first(asked: Iterable[tuple[StandIn, int]]) -> Sequence[tuple[StandIn, int]]:
     """Pods and numbers, by namespaces with the fewest first: if the time is up, who asks for much goes short."""
     pods, totals = list(asked), Counter[str]()
-    for pod, number in pods:
-        totals[pod.namespace] += number
-    return sorted(pods, key=lambda each: (totals[each[0].namespace], each[0].namespace, each[1]))
+    for like, number in pods:
+        totals[like.pod.namespace] += number
+    return sorted(pods, key=lambda each: (totals[each[0].pod.namespace], each[0].pod.namespace, each[1]))
 
 
 class _Asking(NamedTuple):
@@ -170,14 +181,14 @@ class _Asking(NamedTuple):
 
     place: int
     pod_set: PodSet
-    pod: Pod
+    like: StandIn
 
 
-def _reasons(refusal: FilterResult, pod: Pod, snapshot: Snapshot) -> str:
+def _reasons(refusal: FilterResult, pod: Pod, snapshot: Snapshot, names: Iterable[str]) -> str:
     noun = request_nouns(pod)
     if refusal.is_blocked:
         return ", ".join(sorted(refusal.unresolvable.counts(noun)))
-    rejected = SchedulerChecks(snapshot).rejections(pod)
+    rejected = SchedulerChecks(snapshot, names).rejections(pod)
     against = {**rejected, **refusal.unresolvable.in_words(noun), **refusal.failed.in_words(noun)}
     counts = sorted(Counter(against.values()).items(), key=lambda each: (-each[1], each[0]))
     words = [f"{nodes} {reason}" for reason, nodes in counts[:_MOST_REASONS]] or ["there are no nodes"]

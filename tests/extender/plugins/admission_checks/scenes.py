@@ -52,6 +52,11 @@ def template(*templates: str, claim: str = "", resources: dict[str, str] | None 
     return {"metadata": metadata, "spec": {**spec, "resourceClaims": claims}}
 
 
+def pinned(of: Object, node: str) -> Object:
+    """The template of pods whose author has chosen the node."""
+    return {**of, "spec": {**of["spec"], "nodeName": node}}
+
+
 def pods(name: str = "main", count: int = 1, of: Object | None = None) -> Object:
     """A pod set; its pods use the template of claims "gpu"."""
     return {"name": name, "count": count, "template": template("gpu") if of is None else of}

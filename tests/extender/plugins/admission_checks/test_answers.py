@@ -1,5 +1,7 @@
 """What admission checks answer: whether there are devices for all pods of a job, and why not."""
 
+from typing import Any
+
 import pytest
 
 from tests.extender.plugins.admission_checks.scenes import (
@@ -9,6 +11,7 @@ from tests.extender.plugins.admission_checks.scenes import (
     Scene,
     check,
     flavor,
+    pinned,
     pods,
     site,
     state,
@@ -21,6 +24,11 @@ from tests.kit.objects.quotas import limited, quota
 SINCE = f"waiting for devices since {RESERVED}: "
 SHARED = [claim("shared"), claim("used", allocated=["a/gpu-0"], at="a", users=["p"]), pod("p", "used", on="a")]
 EXTENDED = device_class(selectors=['device.driver == "gpu.example.com"'], extended="example.com/gpu")
+
+
+def tainted(name: str, *effects: str, **spec: Any) -> Object:
+    """A node with a taint of each effect."""
+    return {**node(name), "spec": {"taints": [{"key": "k", "effect": each} for each in effects], **spec}}
 
 
 def offering(name: str, resources: dict[str, str]) -> Object:
@@ -68,6 +76,37 @@ CASES: dict[str, tuple[list[Object], tuple[Object, ...], str]] = {
         [quota(limited(devices=1))],
         (pods(count=2),),
         "1 of 2 pods would get them; pod set main: device quota gold: limit gpu allows 1 device",
+    ),
+    "a node by the author": (
+        [],
+        (pods(count=3, of=pinned(template("gpu"), "a")),),
+        "2 of 3 pods would get them; pod set main: 1 no free device for request gpu",
+    ),
+    "a node by the author that kubelet admits pods to": (
+        [tainted("a", "NoSchedule", "PreferNoSchedule", unschedulable=True)],
+        (pods(count=2, of=pinned(template("gpu"), "a")), pods("rest", 2)),
+        "",
+    ),
+    "a node by the author with a taint that kubelet heeds": (
+        [tainted("a", "NoExecute")],
+        (pods(of=pinned(template("gpu"), "a")),),
+        "0 of 1 pod would get them; pod set main: 1 untolerated taint k:NoExecute of the node",
+    ),
+    "a node by the author that does not exist": (
+        [],
+        (pods(of=pinned(template("gpu"), "gone")),),
+        "0 of 1 pod would get them; pod set main: node gone does not exist",
+    ),
+    "a claim by name, and a node by the author": (
+        SHARED,
+        (pods(count=8, of=pinned(template(claim="shared"), "b")),),
+        "",
+    ),
+    "an extended resource on a node by the author": (
+        [EXTENDED],
+        (pods(of=pinned(template(resources={"example.com/gpu": "1"}), "a")),),
+        "0 of 1 pod would get them; pod set main: the pod has node a, and kubelet starts it without example.com/gpu: "
+        "kubelet does not wait for devices of a device class; remove spec.nodeName, so that a scheduler allocates them",
     ),
     "a template that is no pod": (
         [],

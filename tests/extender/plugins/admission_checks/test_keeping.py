@@ -12,6 +12,7 @@ from tests.extender.plugins.admission_checks.scenes import (
     Scene,
     by,
     check,
+    pinned,
     pods,
     site,
     state,
@@ -72,6 +73,13 @@ async def test_a_job_whose_pods_all_have_devices_keeps_no_others() -> None:
     scene = Scene(*site(), *came, ready("a", pods(count=2)), workload("b", pods(count=2)))
     await scene.turns()
     assert await states(scene, "b") == ["Ready"]
+
+
+async def test_pods_with_a_node_by_their_author_have_come_once_they_have_their_devices() -> None:
+    job = ready("a", pods(of=pinned(template("gpu"), "a")))
+    scene = Scene(*site(1, "a"), claim("c"), pod("p", "c", on="a", labels=by("a")), job, workload("b"))
+    await scene.turns()
+    assert "0 of 1 pod would get them" in (await scene.told("b"))[1]
 
 
 async def test_pods_that_wait_come_before_jobs() -> None:

@@ -34,7 +34,7 @@ def test_equal_pods_get_what_they_would_get_in_turns(
     snapshot = snapshot_of(GPU, asked, *machines, *busy, *limits)
     names, planner = sorted(snapshot.nodes), Planner.remembering(solver())
     planner.decider.follow(snapshot)
-    like = stand_in(job, 0, snapshot)
+    like = stand_in(job, 0, snapshot).pod
     found = place_equal(like, number, snapshot, names, planner)
     turns = planner.long_turns([Queued(one, "") for one in copies(like, number)], snapshot, names)
     assert found.number == len(turns.nodes)
@@ -51,7 +51,7 @@ def test_when_the_time_is_up_it_is_known_how_many_were_placed() -> None:
         return now[0]
 
     snapshot = snapshot_of(GPU, claim_template(), node("n"), local_slice("n", 500))
-    like = stand_in(parse_workload(workload("j", pods(count=400))), 0, snapshot)
+    like = stand_in(parse_workload(workload("j", pods(count=400))), 0, snapshot).pod
     planner = Planner.remembering(replace(solver(), clock=clock).within(10.0))
     planner.decider.follow(snapshot)
     found = place_equal(like, 400, snapshot, ["n"], planner)
