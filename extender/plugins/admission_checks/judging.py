@@ -20,6 +20,7 @@ from extender.planning.planner import LateError, Planner
 from extender.planning.queue import waiting_pods
 from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, StandIn, label_of, stand_in
 from extender.plugins.admission_checks.placing import place_equal
+from extender.plugins.admission_checks.stakes import Stakes
 
 PLAN_SECONDS: Final = 10.0
 """The longest time for the pods of one job, and for those to come of all jobs that devices are kept for."""
@@ -53,6 +54,12 @@ class Verdict:
 NOT_DECIDED: Final = Verdict(0, "an unexpected error, see the log of dra-extender")
 
 
+_UNKNOWN: Final = (
+    "not judged: devices of the same kind, or of the same quota, are left to other jobs, and there was no time to find "
+    "out which"
+)
+
+
 @dataclass(slots=True)
 class Round:
     """Judges jobs on one snapshot. Each job that fits has its devices in the fork that the next one finds.
@@ -68,45 +75,56 @@ class Round:
     names: Sequence[str] = field(init=False)
     _snapshot: Snapshot = field(init=False)
     _planner: Planner = field(init=False)
+    _stakes: Stakes = field(init=False)
     _refused: dict[Hashable, Verdict] = field(default_factory=dict, init=False)
     """By what a job asks for: the fork only gets fuller, so a like job is refused as well."""
+
+    _cut_off: set[tuple[str, str]] = field(default_factory=set, init=False)
+    """What may be taken by pods that come before all jobs, and for which there was no time. See `Stakes`."""
 
     def __post_init__(self) -> None:
         self._snapshot, self.names = self.fork, sorted(self.fork.nodes)
         self._planner = Planner.remembering(self.solver)
         self._planner.decider.follow(self.fork)
+        self._stakes = Stakes(self._snapshot, self.solver)
 
     def begin(self, kept: Iterable[Job], schedulers: Collection[str]) -> None:
         """Let those have their devices first that come before all jobs.
 
         These are the pods of jobs that are kept for, whether they are still to come or there, and then other pods that
-        wait. Each of the three has a time of its own. A pod of a gang waits for others, and takes nothing alone.
+        wait. Each of the three has a time of its own. A pod of a gang waits for others, and takes nothing alone. If the
+        time is up before all kept jobs have their devices, these are unknown, and must not be promised to others.
         """
         workloads = [job.workload for job in kept]
         labels = {(each.namespace, label_of(each, place)) for each in workloads for place in range(len(each.pod_sets))}
-        planner = self._planner.by(self._limited(PLAN_SECONDS))
+        planner, late = self._planner.by(self._limited(PLAN_SECONDS)), list[Pod]()
         for like, number in _least_first(self._missing(workloads)):
-            names = like.names(self.fork, self.names)
-            self.fork = place_equal(like.pod, number, self.fork, names, planner).fork
-        with suppress(TimeoutError):
-            if workloads:
-                solver = self._limited(CAME_SECONDS)
-                self._let(solver, schedulers, lambda pod: _origin(pod) in labels)
-        with suppress(TimeoutError):
-            self._let(self._limited(WAITING_SECONDS), schedulers, lambda pod: pod.gang is None)
+            placed = place_equal(like.pod, number, self.fork, like.names(self.fork, self.names), planner)
+            self.fork = placed.fork
+            if placed.refusal is None and placed.number < number:
+                late.append(like.pod)
+        if workloads:
+            late += self._let(self._limited(CAME_SECONDS), schedulers, lambda pod: _origin(pod) in labels)
+        self._let(self._limited(WAITING_SECONDS), schedulers, lambda pod: pod.gang is None)
+        self._cut_off.update(each for pod in late for each in self._stakes.of(pod))
 
     def _limited(self, seconds: float) -> Solver:
         return self.solver.within(self.solver.clock() + seconds)
 
-    def _let(self, solver: Solver, schedulers: Collection[str], wanted: Callable[[Pod], bool]) -> None:
-        """Let pods that wait have their devices."""
-        fork, queue = waiting_pods(self.fork, solver, schedulers, wanted)
-        if queue:
-            try:
-                self.fork = Planner.remembering(solver).long_turns(queue, fork, self.names).snapshot
-            except LateError as late:
-                self.fork = late.so_far.snapshot
-                raise
+    def _let(self, solver: Solver, schedulers: Collection[str], wanted: Callable[[Pod], bool]) -> Iterable[Pod]:
+        """Let pods that wait have their devices. Returns those that may have had no turn, because the time was up."""
+        try:
+            fork, queue = waiting_pods(self.fork, solver, schedulers, wanted)
+        except TimeoutError:
+            return [pod for pod in self.fork.pods.values() if pod.is_pending and pod.needs_devices and wanted(pod)]
+        if not queue:
+            return ()
+        try:
+            self.fork = Planner.remembering(solver).long_turns(queue, fork, self.names).snapshot
+        except LateError as late:
+            self.fork = late.so_far.snapshot
+            return [each.pod for each in queue if each.pod.uid not in late.so_far.nodes]
+        return ()
 
     def _missing(self, workloads: Iterable[Workload]) -> Iterator[tuple[StandIn, int]]:
         """Stand-ins for the pods that have not come yet, and how many these are.
@@ -133,6 +151,8 @@ class Round:
         except InvalidObjectError as error:
             return Verdict(0, _cut(f"the template of its pods cannot be read: {error}"))
         asking = [_Asking(place, each, like) for place, (like, each) in enumerate(sets) if like.pod.needs_devices]
+        if self._cut_off and any(not self._cut_off.isdisjoint(self._stakes.of(each.like.pod)) for each in asking):
+            return Verdict(sum(each.pod_set.count for each in asking), _UNKNOWN)
         verdict = self._judged(asking)
         if verdict.reason:
             self._refused[kind] = verdict

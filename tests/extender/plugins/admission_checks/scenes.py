@@ -52,7 +52,7 @@ def template(*templates: str, claim: str = "", resources: dict[str, str] | None 
     return {"metadata": metadata, "spec": {**spec, "resourceClaims": claims}}
 
 
-def pinned(of: Object, node: str) -> Object:
+def on_node(of: Object, node: str) -> Object:
     """The template of pods whose author has chosen the node."""
     return {**of, "spec": {**of["spec"], "nodeName": node}}
 

@@ -11,7 +11,7 @@ from tests.extender.plugins.admission_checks.scenes import (
     Scene,
     check,
     flavor,
-    pinned,
+    on_node,
     pods,
     site,
     state,
@@ -79,32 +79,32 @@ CASES: dict[str, tuple[list[Object], tuple[Object, ...], str]] = {
     ),
     "a node by the author": (
         [],
-        (pods(count=3, of=pinned(template("gpu"), "a")),),
+        (pods(count=3, of=on_node(template("gpu"), "a")),),
         "2 of 3 pods would get them; pod set main: 1 no free device for request gpu",
     ),
     "a node by the author that kubelet admits pods to": (
         [tainted("a", "NoSchedule", "PreferNoSchedule", unschedulable=True)],
-        (pods(count=2, of=pinned(template("gpu"), "a")), pods("rest", 2)),
+        (pods(count=2, of=on_node(template("gpu"), "a")), pods("rest", 2)),
         "",
     ),
     "a node by the author with a taint that kubelet heeds": (
         [tainted("a", "NoExecute")],
-        (pods(of=pinned(template("gpu"), "a")),),
+        (pods(of=on_node(template("gpu"), "a")),),
         "0 of 1 pod would get them; pod set main: 1 untolerated taint k:NoExecute of the node",
     ),
     "a node by the author that does not exist": (
         [],
-        (pods(of=pinned(template("gpu"), "gone")),),
+        (pods(of=on_node(template("gpu"), "gone")),),
         "0 of 1 pod would get them; pod set main: node gone does not exist",
     ),
     "a claim by name, and a node by the author": (
         SHARED,
-        (pods(count=8, of=pinned(template(claim="shared"), "b")),),
+        (pods(count=8, of=on_node(template(claim="shared"), "b")),),
         "",
     ),
     "an extended resource on a node by the author": (
         [EXTENDED],
-        (pods(of=pinned(template(resources={"example.com/gpu": "1"}), "a")),),
+        (pods(of=on_node(template(resources={"example.com/gpu": "1"}), "a")),),
         "0 of 1 pod would get them; pod set main: the pod has node a, and kubelet starts it without example.com/gpu: "
         "kubelet does not wait for devices of a device class; remove spec.nodeName, so that a scheduler allocates them",
     ),

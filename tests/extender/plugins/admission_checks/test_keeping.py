@@ -12,14 +12,14 @@ from tests.extender.plugins.admission_checks.scenes import (
     Scene,
     by,
     check,
-    pinned,
+    on_node,
     pods,
     site,
     state,
     template,
     workload,
 )
-from tests.kit.clusters import Object, claim, pod
+from tests.kit.clusters import Object, claim, pinned, pod
 from tests.kit.objects.quotas import limited, quota
 from tests.kit.servers.memory import Fault
 
@@ -76,8 +76,8 @@ async def test_a_job_whose_pods_all_have_devices_keeps_no_others() -> None:
 
 
 async def test_pods_with_a_node_by_their_author_have_come_once_they_have_their_devices() -> None:
-    job = ready("a", pods(of=pinned(template("gpu"), "a")))
-    scene = Scene(*site(1, "a"), claim("c"), pod("p", "c", on="a", labels=by("a")), job, workload("b"))
+    job = ready("a", pods(of=on_node(template("gpu"), "a")))
+    scene = Scene(*site(1, "a"), claim("c"), pinned("p", "c", on="a", labels=by("a")), job, workload("b"))
     await scene.turns()
     assert "0 of 1 pod would get them" in (await scene.told("b"))[1]
 

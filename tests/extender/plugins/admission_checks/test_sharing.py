@@ -7,8 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.plugins.admission_checks.judging import WAITING_SECONDS
-from tests.extender.plugins.admission_checks.scenes import Scene, by, pods, site, state, template, workload
-from tests.kit.clusters import Object, claim, claim_template, local_slice, node, pod, request
+from tests.extender.plugins.admission_checks.scenes import (
+    KEEP_SECONDS,
+    Scene,
+    by,
+    pods,
+    site,
+    state,
+    template,
+    workload,
+)
+from tests.kit.clusters import Object, claim, claim_template, device_class, local_slice, node, pod, request
 
 MANY = 100
 
@@ -114,16 +123,27 @@ async def test_very_many_pods_that_wait_delay_no_job() -> None:
     assert crowded.seconds - quiet.seconds < 2 * WAITING_SECONDS
 
 
-def _at(place: str, count: int) -> Object:
-    """Pods for the nodes of a place."""
-    plain = template("gpu")
-    return pods(count=count, of={**plain, "spec": {**plain["spec"], "nodeSelector": {"place": place}}})
+BOARD = device_class("board", selectors=['device.driver == "board.example.com"'])
 
 
-@pytest.mark.parametrize("arrived", [0, MANY])
-async def test_a_large_job_that_devices_are_kept_for_takes_no_promise_from_others(arrived: int) -> None:
-    there = {**claim_template(), "metadata": {**claim_template()["metadata"], "namespace": "other"}}
-    places = [node("a", labels={"place": "large"}), local_slice("a", 500), node("b", labels={"place": "small"})]
+def boards(name: str, devices: int) -> Object:
+    """Devices of another driver than those of the class "gpu"."""
+    found = local_slice(name, devices)
+    return {**found, "spec": {**found["spec"], "driver": "board.example.com"}}
+
+
+def other(obj: Object) -> Object:
+    """The object in another namespace."""
+    return {**obj, "metadata": {**obj["metadata"], "namespace": "other"}}
+
+
+def without_time(arrived: int, *objects: Object) -> Scene:
+    """Devices are kept for two jobs: one of boards, and one that is so large that there is no time to place its pods.
+
+    Of the large one, some pods have come already. Its devices are shared without limit.
+    """
+    shared = local_slice("a", 1, allowMultipleAllocations=True)
+    there = [BOARD, node("a"), shared, node("b"), boards("b", 2), other(claim_template("board", _BOARD))]
     came = [
         each
         for number in range(arrived)
@@ -133,9 +153,50 @@ async def test_a_large_job_that_devices_are_kept_for_takes_no_promise_from_other
         )
     ]
     promised = [state(state="Ready")]
-    large = workload("large", _at("large", 400), checks=promised, conditions=("QuotaReserved", "Admitted"))
-    small = workload("small", _at("small", 2), namespace="other", checks=promised)
-    scene = Scene(*site(), there, *places, *came, large, small, workload("late", _at("small", 1), namespace="other"))
-    scene.looks = 0.1
+    large = workload("large", pods(count=400), checks=promised, conditions=("QuotaReserved", "Admitted"))
+    small = workload("small", pods(count=2, of=template("board")), namespace="other", checks=promised)
+    scene = Scene(*site(), *there, *came, large, small, *objects)
+    scene.looks = 0.02
+    return scene
+
+
+_BOARD = request(device_class="board")
+
+
+@pytest.mark.parametrize("arrived", [0, MANY])
+async def test_a_large_job_that_devices_are_kept_for_takes_no_promise_from_others(arrived: int) -> None:
+    scene = without_time(arrived, workload("late", pods(of=template("board")), namespace="other"))
     await scene.turns(2)
     assert "0 of 1 pod would get them" in (await scene.told("late", "other"))[1]
+
+
+@pytest.mark.parametrize("arrived", [0, MANY])
+@pytest.mark.parametrize(
+    ("objects", "of", "namespace"),
+    [
+        ([other(claim_template())], template("gpu"), "other"),
+        ([claim_template("board", _BOARD)], template("board"), "ns"),
+    ],
+    ids=["of the same kind", "in the same namespace"],
+)
+async def test_what_is_kept_is_promised_to_nobody_if_there_was_no_time_to_find_out_what_it_is(
+    arrived: int, objects: list[Object], of: Object, namespace: str
+) -> None:
+    scene = without_time(arrived, *objects, workload("late", pods(of=of), namespace=namespace))
+    await scene.turns(2)
+    found, message = await scene.told("late", namespace)
+    assert (found, "there was no time to find out which" in message) == ("Pending", True)
+
+
+async def test_a_job_without_devices_is_ready_although_there_was_no_time() -> None:
+    scene = without_time(0, workload("late", pods(of=template()), namespace="ns"))
+    await scene.turns(2)
+    assert await scene.told("late") == ("Ready", "no pod needs devices")
+
+
+async def test_a_job_is_judged_once_the_pods_that_it_waits_for_have_had_their_time() -> None:
+    scene = without_time(0, other(claim_template()), workload("late", namespace="other"))
+    await scene.turns(2)
+    assert (await scene.told("late", "other"))[0] == "Pending"
+    await scene.turns(3, KEEP_SECONDS)
+    assert (await scene.told("late", "other"))[0] == "Ready"
