@@ -163,6 +163,9 @@ def _say_what_is_left_out(cluster: Cluster, problems: Sequence[str]) -> None:
     if cluster.ignored:
         warn(f"ignored: {', '.join(cluster.ignored)}")
     _say_skipped(cluster.skipped)
+    if freed := [str(each) for each in cluster.freed]:
+        whose = "1 claim gave its" if len(freed) == 1 else f"{len(freed)} claims gave their"
+        note(f"{whose} devices back, reserved for no pod of the manifests: {first_of(freed, _MOST_NAMES)}")
 
 
 def _say_skipped(skipped: Iterable[Skipped]) -> None:

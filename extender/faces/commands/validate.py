@@ -86,7 +86,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     warn(*(f"not for one cluster: {twice}" for twice in duplicates(loaded.objects)))
     warn(*map(str, (*unauthorized(loaded.objects), *over_quota(loaded.objects))))
     warn(*refusals(judgements_of(loaded.objects)))
-    warn(*_unusable_pools(loaded.objects), *_unknown_annotations(loaded.documents))
+    warn(*_unusable_pools(loaded.objects), *_not_counted(loaded.objects), *_unknown_annotations(loaded.documents))
     warn(*_wrong_annotations(loaded.objects), *_misplaced_annotations(loaded.documents))
     warn(*_conflicts_about_cores(loaded))
     refuse(loaded.problems)
@@ -98,6 +98,23 @@ def _unusable_pools(objects: Iterable[ManifestObject]) -> Iterator[str]:
     for identity, pool in sorted(Inventory.of(slices).pools.items()):
         if problem := pool.problem(Features()):
             yield f"no device of pool {identity} can be used: {problem}"
+
+
+_DROPPED: Final = "nodeAllocatableResourceMappings"
+
+
+def _not_counted(objects: Iterable[ManifestObject]) -> Iterator[str]:
+    """Slices with devices that take CPU or memory of their nodes in the form of Kubernetes 1.36 alone."""
+    for each in objects:
+        if not isinstance(each.value, Slice):
+            continue
+        spec = Fields(_map_at(each.data, ("spec",)), "spec", [])
+        devices = (part for device in spec.children("devices") for part in (device, device.child("basic")))
+        found = [device.at(_DROPPED) for device in devices if device.has(_DROPPED)]
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            what = "is the form of Kubernetes 1.36, and not counted; 1.37 has nodeAllocatableResources instead"
+            yield f"{each.source}: {each}: {found[0]}{more}: {what}"
 
 
 def _unknown_annotations(documents: Iterable[ManifestObject]) -> Iterator[str]:

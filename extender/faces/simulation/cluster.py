@@ -25,6 +25,7 @@ from extender.answers.whatif.answer import WhatIfAnswer
 from extender.answers.whatif.answering import Answering
 from extender.answers.whatif.question import read_question
 from extender.assembly import Extender, Surroundings, make_extender, make_solver, suggestions
+from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.priority_classes import PriorityClasses
@@ -138,6 +139,8 @@ class Cluster:
     Attributes:
         settings: policy, limits and feature gates of the scheduling.
         skipped: the objects that a simulation does not use, with the reason for workloads.
+        freed: the claims that were added with an allocation and have lost it, because they were reserved for no pod
+            that is there.
     """
 
     def __repr__(self) -> str:
@@ -152,6 +155,7 @@ class Cluster:
         log_quietly()
         self.settings = Settings() if settings is None else settings
         self.skipped: tuple[Skipped, ...] = ()
+        self.freed: tuple[ObjectKey, ...] = ()
         self._embedded = EmbeddedCluster.by_settings(self.settings)
         self._parameters = ParameterObjects(self.settings.controllers, self._embedded.api)
         self._namespaces: tuple[ManifestObject, ...] = ()
@@ -505,6 +509,14 @@ class Cluster:
         self._parameters.keep(loaded.documents)
         self._embedded.refuse(loaded.refused)
         self._run(self._embedded.settle)
+        held = (each.value for each in objects if isinstance(each.value, ClaimObject))
+        self.freed += tuple(
+            each.key for each in held if each.claim.allocation is not None and not self._holds(each.key)
+        )
+
+    def _holds(self, claim: ObjectKey) -> bool:
+        found = self.snapshot.claims.get(claim)
+        return found is not None and found.claim.allocation is not None
 
     def _replace(self, manifest: ManifestObject, refused: Callable[[str], object] | None) -> None:
         try:

@@ -114,6 +114,17 @@ def test_validate_warns_of_a_pool_that_no_claim_can_use(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (OK, told)
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_validate_warns_of_node_resources_in_a_form_that_is_not_counted(tmp_path: Path, version: str) -> None:
+    mappings = {"nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "cpu", "allocationMultiplier": "1"}}}
+    published = local_slice("a", 2, **(mappings if version == "v1" else {"basic": mappings}))
+    file = written(tmp_path / "slice.yaml", {**published, "apiVersion": f"resource.k8s.io/{version}"})
+    where = f"spec.devices[0]{'' if version == 'v1' else '.basic'}.nodeAllocatableResourceMappings (and 1 more)"
+    what = "is the form of Kubernetes 1.36, and not counted; 1.37 has nodeAllocatableResources instead"
+    result = RUNNER.invoke(app, ["validate", str(file)])
+    assert (result.exit_code, result.stderr) == (OK, f"warning: {file}: ResourceSlice slice-a: {where}: {what}\n")
+
+
 def test_validate_warns_of_an_annotation_that_is_not_read(tmp_path: Path) -> None:
     annotations = {"dra-extender.dev/polcy": "pack", "dra-extender.dev/policy": "pack", "example.com/polcy": "x"}
     template = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "c"}]}}

@@ -12,6 +12,7 @@ from extender.faces.commands.options import spread
 from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
 from extender.faces.simulation.scheduling import Placement, Placements
 from extender.framework.decisions.verdict import PendingReason
+from extender.kube.claim_rules import FINALIZER
 from tests.extender.answers.explain.scenes import with_spec
 from tests.extender.faces.commands.scenes import BROKEN, RUNNER, small_cluster, written
 from tests.kit.clusters import (
@@ -91,6 +92,25 @@ def test_simulate_evicts_no_pod_and_says_so(tmp_path: Path, priority: int, told:
     path = written(tmp_path / "cluster.yaml", GPU, node("a"), local_slice("a"), held, claim("q"), *pods)
     summed = "note: 0 of 1 pod placed, 1 waits: 1 for devices\n"
     assert RUNNER.invoke(app, ["simulate", str(path)]).stderr == told + summed
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ((), ""),
+        (("c",), "note: 1 claim gave its devices back, reserved for no pod of the manifests: ns/c\n"),
+        (("c", "d"), "note: 2 claims gave their devices back, reserved for no pod of the manifests: ns/c, ns/d\n"),
+    ],
+)
+def test_simulate_names_the_claims_whose_pods_are_not_there(tmp_path: Path, names: Sequence[str], told: str) -> None:
+    used = [claim("used", allocated=["a/gpu-0"], at="a", users=["p"]), pod("p", "used", on="a")]
+    left = [claim(each, allocated=[f"a/gpu-{at}"], at="a", users=["gone"]) for at, each in enumerate(names, 1)]
+    held = [{**each, "metadata": {**each["metadata"], "finalizers": [FINALIZER]}} for each in left]
+    path = written(
+        tmp_path / "cluster.yaml", GPU, node("a"), local_slice("a", 3), *used, *held, claim("q"), pod("q", "q")
+    )
+    result = RUNNER.invoke(app, ["simulate", str(path)])
+    assert (result.exit_code, result.stderr) == (OK, f"{told}note: 1 of 1 pod placed\n")
 
 
 def test_nobody_may_be_evicted_for_a_pod_whose_class_does_not_exist(tmp_path: Path) -> None:

@@ -105,8 +105,11 @@ CASES: dict[str, tuple[list[Object], tuple[Object, ...], str]] = {
     "an extended resource on a node by the author": (
         [EXTENDED],
         (pods(of=on_node(template(resources={"example.com/gpu": "1"}), "a")),),
-        "0 of 1 pod would get them; pod set main: the pod has node a, and kubelet starts it without example.com/gpu: "
-        "kubelet does not wait for devices of a device class; remove spec.nodeName, so that a scheduler allocates them",
+        (
+            "0 of 1 pod would get them; pod set main: the pod has node a, and kubelet starts it without "
+            "example.com/gpu: kubelet does not wait for devices of a device class; remove spec.nodeName, so that a "
+            "scheduler allocates them"
+        ),
     ),
     "a template that is no pod": (
         [],
