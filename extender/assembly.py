@@ -69,7 +69,7 @@ from extender.plugins import (
 )
 from extender.plugins.admission_checks import problems as check_problems
 from extender.plugins.admission_checks import task as admission_checks
-from extender.plugins.gangs import problems as gang_problems
+from extender.plugins.gangs import plugin as gang_problems
 from extender.plugins.gangs import task as gangs
 from extender.plugins.immediate_claims import ImmediateClaims
 from extender.plugins.negotiation.known_controller import Reach

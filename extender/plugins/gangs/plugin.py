@@ -1,10 +1,12 @@
 """Gangs: no pod is bound before there are devices for all pods of its gang.
 
-People are told more than schedulers: whether there are devices for the gang, which takes a plan.
+People are told more than schedulers: whether there are devices for the gang, which takes a plan; and which gangs cannot
+start, because their pods contradict each other or their PodGroup, or too few of their pods are there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 from allocator.tools import printable
@@ -14,8 +16,12 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.plugin import Lacking, Plugin, Refusal
+from extender.framework.problem import Look, Problem
+from extender.kube.api import ObjectKey
+from extender.kube.resources import POD_GROUPS, PODS
 from extender.planning.kube_scheduler import likely_nodes
 from extender.planning.planner import Planner
+from extender.planning.pod_group_rules import contradiction
 from extender.plugins.gangs.gang import (
     GANG,
     Gang,
@@ -26,7 +32,7 @@ from extender.plugins.gangs.gang import (
     is_alone,
 )
 from extender.plugins.gangs.planner import GangPlanner
-from extender.plugins.gangs.seats import Shortfall
+from extender.plugins.gangs.search import Shortfall
 
 EXPLAINING_SECONDS: Final = 0.5
 """The longest time of the plan that an explanation makes."""
@@ -106,3 +112,33 @@ def _lack(found: Shortfall, gang: Gang) -> str:
 def _gang_of(pod: Pod, snapshot: Snapshot) -> Gang | None:
     key = pod.gang_key
     return None if pod.gang is None or pod.gang.problem or key is None else gang_at(key, snapshot)
+
+
+_PATIENCE: Final = timedelta(minutes=5)
+"""So long may the pods of a gang take to come."""
+
+
+def problems(look: Look) -> Iterator[Problem]:
+    """One for each gang that cannot start."""
+    for key in look.snapshot.gangs.members:
+        look.pause()
+        if why := contradiction(key, look.snapshot):
+            at, cost = ObjectKey(key.namespace, key.name), "all pods of the group that wait go on waiting"
+            advice = "make the pods again, as the PodGroup says"
+            yield Problem("gang", POD_GROUPS.kind, at, why, cost, advice)
+            continue
+        gang = gang_at(key, look.snapshot)
+        if gang is None or gang.bound:
+            continue
+        since = min(pod.created for pod in gang.members)
+        here = len(gang.members)
+        cost = f"{here} pod{'' if here == 1 else 's'} of the group wait{'s' if here == 1 else ''}"
+        kind = POD_GROUPS.kind if key.is_pod_group else PODS.kind
+        at = ObjectKey(key.namespace, key.name) if key.is_pod_group else gang.members[0].key
+        if gang.problem:
+            text = f"group {key.name} gets no devices: {gang.problem}"
+            yield Problem("gang", kind, at, text, cost, "correct the annotations of the pods", since)
+        elif here < gang.size and look.is_older(since, _PATIENCE):
+            text = f"{here} of {gang.size} pods of group {key.name} are there, so none of them starts"
+            advice = "create the missing pods, or lower the size of the group"
+            yield Problem("gang", kind, at, text, cost, advice, since)

@@ -1,16 +1,19 @@
-"""Search for seats: one pod after the other gets the best node by its policy.
+"""The search for the seats of a gang: one pod after the other gets the best node by its policy.
 
-If a pod finds no node, the search goes back and gives an earlier pod another node, or the same node in another way, if
-the claims of the pod leave a choice. Pods of one kind that may go to the same nodes are interchangeable: a place that
-did not help one of them is not tried for the next.
+A plan has a seat for each pod, or says why there is none. If a pod finds no node, the search goes back and gives an
+earlier pod another node, or the same node in another way, if the claims of the pod leave a choice. Pods of one kind
+that may go to the same nodes are interchangeable: a place that did not help one of them is not tried for the next.
+
+A topology domain is all nodes that have the same value of a label, or all devices that have the same value of an
+attribute. A PodGroup names the label or attribute, or the annotations of pods do (`extender.cluster.objects.pods`).
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from allocator import AllocationResult, Claim
+from allocator import AllocationResult, Claim, DeviceId, Features
 from allocator.policies import Merit, Policy
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
@@ -21,8 +24,128 @@ from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.pods.reduced_claims import left_out
 from extender.framework.reasons import Reasons
 from extender.planning.planner import Grant, Planner
-from extender.plugins.gangs.seats import GangPlan, Seat, Seating, Shortfall
-from extender.plugins.gangs.topology import Domain
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The node and devices that are to be kept for one pod.
+
+    Attributes:
+        pod: as it is once that is written.
+    """
+
+    pod: Pod
+
+    @property
+    def keeping(self) -> Keeping:
+        """The node and the devices."""
+        return self.pod.kept
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Why there is no plan.
+
+    Attributes:
+        placed: the largest number of pods that had devices at the same time.
+        wanted: the number of pods that need devices.
+        reason: why the next pod found no node.
+        is_final: everything was tried; otherwise a limit has stopped the search.
+        next: the next pod, and the fork in which the pods before it have devices; None: it is not known.
+    """
+
+    placed: int
+    wanted: int
+    reason: str
+    is_final: bool = True
+    next: tuple[Pod, Snapshot] | None = field(default=None, compare=False, repr=False)
+
+
+GangPlan = tuple[Seat, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """Seats, and the cluster in which their pods have them."""
+
+    seats: GangPlan
+    fork: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A part of the cluster.
+
+    Attributes:
+        value: of the label or the attribute; empty for the whole cluster.
+        nodes: the names of its nodes; None: all nodes.
+        devices: the devices that pods may get there; None: all devices.
+    """
+
+    value: str = ""
+    nodes: frozenset[str] | None = None
+    devices: frozenset[DeviceId] | None = None
+
+    def among(self, names: Sequence[str]) -> Sequence[str]:
+        """The nodes among these that are in the domain."""
+        nodes = self.nodes
+        return names if nodes is None else [name for name in names if name in nodes]
+
+
+EVERYWHERE: Final = Domain()
+
+
+def domains_of(key: str, snapshot: Snapshot, features: Features) -> Sequence[Domain]:
+    """The domains of a label of nodes, or of an attribute of devices if no node has the label.
+
+    Domains with fewer free devices come first: a gang that fits in a small domain leaves the large ones to others.
+
+    Args:
+        key: the label, or ``domain/name`` of an attribute; empty: there are no domains.
+        snapshot: the cluster.
+        features: which pools nodes see.
+    """
+    if not key:
+        return ()
+    found = _of_label(key, snapshot) or _of_attribute(key, snapshot, features)
+    return sorted(found, key=lambda domain: (_free(domain, snapshot, features), domain.value))
+
+
+def _of_label(key: str, snapshot: Snapshot) -> list[Domain]:
+    values: dict[str, set[str]] = {}
+    for name, node in snapshot.nodes.items():
+        value = node.node.labels.get(key)
+        if value is not None:
+            values.setdefault(value, set()).add(name)
+    return [Domain(value, frozenset(names)) for value, names in values.items()]
+
+
+def _of_attribute(key: str, snapshot: Snapshot, features: Features) -> list[Domain]:
+    nodes: dict[str, set[str]] = {}
+    devices: dict[str, set[DeviceId]] = {}
+    for name in snapshot.nodes:
+        for device, value in _values(key, name, snapshot, features):
+            nodes.setdefault(value, set()).add(name)
+            devices.setdefault(value, set()).add(device)
+    return [Domain(value, frozenset(nodes[value]), frozenset(devices[value])) for value in nodes]
+
+
+def _values(key: str, name: str, snapshot: Snapshot, features: Features) -> Iterator[tuple[DeviceId, str]]:
+    """The devices that a node reaches, with their values of an attribute."""
+    for view in snapshot.inventory.for_node(snapshot.nodes[name].node, features):
+        for candidate in view.candidates:
+            value = candidate.device.attributes.get(key)
+            if value is not None:
+                yield candidate.device.id, str(value)
+
+
+def _free(domain: Domain, snapshot: Snapshot, features: Features) -> int:
+    """The number of devices of a domain that no claim uses, about."""
+    total = 0
+    for name in domain.nodes or ():
+        for view in snapshot.inventory.for_node(snapshot.nodes[name].node, features):
+            total += len(view.candidates) - len(snapshot.usage.pools.get(view.id, ()))
+    return total
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,9 @@ from extender.kube.api import ObjectKey
 from extender.plugins.gangs.gang import GANG, Gang, gang_at, is_alone
 from extender.plugins.gangs.in_part import GangsInPart
 from extender.plugins.gangs.metrics import GangMetrics
-from extender.plugins.gangs.plans import GangPlans
+from extender.plugins.gangs.planner import GangPlans
 from extender.plugins.gangs.rejected_members import RejectedMember, RejectedMembers
-from extender.plugins.gangs.seats import GangPlan, Shortfall
+from extender.plugins.gangs.search import GangPlan, Shortfall
 from extender.plugins.gangs.writes import GangWrites, at_most
 from extender.tools.fairness.turns import Turns
 from extender.tools.offload import Offload
