@@ -26,9 +26,8 @@ from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.encoding import dumped
 from extender.kube.resources import TEMPLATES
 from extender.planning.planner import as_planned
+from extender.plugins.negotiation.allocating import is_for
 from extender.plugins.negotiation.known_controller import KnownController
-from extender.plugins.negotiation.merging import is_for
-from extender.plugins.negotiation.parameters import ParametersError
 from extender.plugins.negotiation.protocol import (
     ALLOCATE,
     UNSUITABLE_NODES,
@@ -38,7 +37,7 @@ from extender.plugins.negotiation.protocol import (
     NegotiatedAnswer,
     NegotiatedQuestion,
 )
-from extender.plugins.negotiation.questions import node_name, pod_name
+from extender.plugins.negotiation.questions import ParametersError, node_name, pod_name
 
 _NAME_BYTES = 100
 """What the name of a node in an answer takes, with the reason and its place, about."""

@@ -51,7 +51,7 @@ from extender.planning.node_room import NodeRoom, demand_of
 from extender.planning.planner import Planner, as_planned
 from extender.planning.templates.blueprints import Blueprint, with_new_node, without_devices
 from extender.planning.templates.catalog import Supply
-from extender.plugins.negotiation.merging import merged
+from extender.plugins.negotiation.allocating import merged
 from extender.plugins.negotiation.protocol import ClaimAsk, NodeName
 
 _SECONDS: Final = 1.0

@@ -38,7 +38,6 @@ from extender.framework.pods.negotiated_claims import NegotiatedClaim, Negotiati
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, NODES, PODS, RESOURCES
-from extender.plugins.negotiation.parameters import ParameterReader
 from extender.plugins.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
@@ -49,7 +48,7 @@ from extender.plugins.negotiation.protocol import (
     ask_of,
     ask_to_json,
 )
-from extender.plugins.negotiation.questions import claim_ask, node_name
+from extender.plugins.negotiation.questions import ParameterReader, claim_ask, node_name
 from extender.plugins.negotiation.scheduling_contexts import MOST_NODES
 from extender.tools.offload import Offload, in_thread
 

@@ -35,7 +35,7 @@ from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import LOADED
 from extender.planning.templates.catalog import Catalog
 from extender.planning.templates.node_templates import load_templates
-from extender.plugins.negotiation.parameters import ParameterReader, resource_of
+from extender.plugins.negotiation.questions import ParameterReader, resource_of
 from extender.tools.offload import at_once
 from tests.corpus.api import RecordedApi
 from tests.corpus.chance import Draw, clocks

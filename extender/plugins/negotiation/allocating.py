@@ -1,7 +1,8 @@
 """Allocations by controllers: a claim is marked, its controller allocates, and the bind writes the result.
 
 Whatever ends between the mark and the claim's status leaves a marked claim without an allocation. Such a claim is
-released later (`extender.plugins.negotiation.releases`): the controller is asked to deallocate.
+released later (`extender.plugins.negotiation.releases`): the controller is asked to deallocate. A controller that has
+written the allocation itself is asked to clear it.
 """
 
 import asyncio
@@ -10,14 +11,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Final
 
-from allocator import AllocationResult
+import structlog
+
+from allocator import AllocationResult, Claim, Node, NodeSelector, NodeSelectorTerm, Requirement, allocation_reaches
 from allocator.tools import Recent
-from extender.cluster.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked, next_mark
-from extender.cluster.objects.claims import MARK
+from extender.cluster.controller_marks import (
+    LAST_ATTEMPT,
+    Mark,
+    asks_to_deallocate,
+    is_marked,
+    is_to_deallocate,
+    marked,
+    next_mark,
+)
+from extender.cluster.objects.claims import MARK, ClaimObject, is_immediate
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims import ClaimWrites, ReadClaim
 from extender.cluster.writes.pods import ATTEMPTS
 from extender.cluster.writes.reservations import Reservation, protected
@@ -26,10 +39,50 @@ from extender.framework.pods.negotiated_claims import NegotiatedClaim
 from extender.kube.api import ApiError, OutcomeUnknownError, RawObject
 from extender.kube.encoding import dumped
 from extender.plugins.negotiation.known_controller import KnownController
-from extender.plugins.negotiation.merging import is_for, merged
-from extender.plugins.negotiation.parameters import ParametersError
 from extender.plugins.negotiation.protocol import ALLOCATE, ClaimAsk, ControllerError, NegotiatedQuestion, NodeName
-from extender.plugins.negotiation.questions import node_name, pod_name
+from extender.plugins.negotiation.questions import ParametersError, node_name, pod_name
+
+
+def merged(ours: AllocationResult, theirs: AllocationResult) -> AllocationResult:
+    """The devices and the configuration of both. The claim can be used on the nodes that both selectors match."""
+    return replace(
+        ours,
+        results=(*ours.results, *theirs.results),
+        configs=(*ours.configs, *theirs.configs),
+        node_selector=_both(ours.node_selector, theirs.node_selector),
+    )
+
+
+def only_on(node: Node, allocation: AllocationResult) -> AllocationResult:
+    """The allocation while the controller is asked: for one node only."""
+    here = NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", (node.name,)),))
+    return replace(allocation, node_selector=NodeSelector((here,)))
+
+
+def is_for(allocation: AllocationResult, node: Node) -> bool:
+    """Whether a node can use an allocation."""
+    return allocation_reaches(allocation, node)
+
+
+def _both(one: NodeSelector | None, other: NodeSelector | None) -> NodeSelector | None:
+    if one is None or other is None:
+        return one or other
+    # A term without requirements matches no node, and so does its combination with another term.
+    terms = [pair for pair in product(one.terms, other.terms) if all(map(_is_open, pair))]
+    return NodeSelector(
+        tuple(
+            NodeSelectorTerm(
+                tuple(dict.fromkeys((*a.match_expressions, *b.match_expressions))),
+                tuple(dict.fromkeys((*a.match_fields, *b.match_fields))),
+            )
+            for a, b in terms
+        )
+    )
+
+
+def _is_open(term: NodeSelectorTerm) -> bool:
+    return bool(term.match_expressions or term.match_fields)
+
 
 _MARGIN: Final = timedelta(seconds=2)
 """After an allocation has had its time, other replicas wait this much longer before they release it."""
@@ -219,3 +272,52 @@ def _with(reservation: Reservation, now: ReadClaim) -> Reservation:
     return replace(
         reservation, claim=replace(known, claim=claim, resource_version=version, raw=dumped(raw), is_whole=True)
     )
+
+
+logger = structlog.get_logger()
+
+
+def controllers_of(claim: Claim, snapshot: Snapshot) -> Sequence[str]:
+    """The controllers that may hold a claim: those of its device classes now, and that of its mark.
+
+    The mark tells who has allocated when the class had another controller. But users may write any name there, or
+    remove the mark.
+    """
+    mark, controllers = Mark.of(claim), snapshot.controllers
+    classes = (each.device_class for request in claim.spec.requests for each in request.alternatives)
+    names = [controllers[name] for name in classes if name in controllers]
+    names += [mark.controller] if mark is not None and mark.controller else []
+    return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True, slots=True)
+class Deallocation:
+    """Asks controllers to deallocate claims.
+
+    Attributes:
+        controllers: by name.
+        claims: the claims of the API server.
+    """
+
+    controllers: Mapping[str, KnownController]
+    claims: ClaimWrites
+
+    def is_idle(self, claim: ClaimObject) -> bool:
+        """Whether a claim is allocated by a controller that wrote the allocation, and reserved for nobody."""
+        value = claim.claim
+        if value.allocation is None or value.reserved_for or value.deleting or is_immediate(value):
+            return False
+        known = map(self.controllers.get, controllers_of(value, self.claims.state.snapshot))
+        return Mark.of(value) is not None and any(each is not None and each.writes_claims for each in known)
+
+    async def request(self, claim: ClaimObject) -> bool:
+        """Ask the controller of an idle claim to deallocate it; whether it was asked. One try."""
+        if asks_to_deallocate(claim.claim):
+            return True
+        try:
+            await self.claims.update(is_to_deallocate(await self.claims.whole(claim)))
+        except (ApiError, OutcomeUnknownError) as error:
+            logger.info("controller not asked to deallocate", claim=str(claim.key), error=str(error))
+            return False
+        logger.info("controller asked to deallocate", claim=str(claim.key))
+        return True

@@ -12,9 +12,7 @@ from extender.cluster.writes.claims import ClaimWrites
 from extender.config.settings import ControllerSettings
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited
 from extender.kube.api import timestamp
-from extender.plugins.negotiation.by_scheduling_context import ContextController
 from extender.plugins.negotiation.metrics import ControllerMetrics
-from extender.plugins.negotiation.parameters import ParameterReader
 from extender.plugins.negotiation.protocol import (
     UNSUITABLE_NODES,
     ClaimAsk,
@@ -25,8 +23,8 @@ from extender.plugins.negotiation.protocol import (
     NegotiatedAnswer,
     NegotiatedQuestion,
 )
-from extender.plugins.negotiation.questions import claim_ask
-from extender.plugins.negotiation.scheduling_contexts import Contexts
+from extender.plugins.negotiation.questions import ParameterReader, claim_ask
+from extender.plugins.negotiation.scheduling_contexts import ContextController, Contexts
 from extender.tools.fairness.waiting_budget import WaitingBudget
 from extender.tools.intake import Budget
 

@@ -27,11 +27,8 @@ from extender.framework.cycle import refreshed
 from extender.framework.plugin import WaitingPlugin
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited, ready_to_bind, unanswered
-from extender.plugins.negotiation.allocating import Allocating
-from extender.plugins.negotiation.deallocation import Deallocation
+from extender.plugins.negotiation.allocating import Allocating, Deallocation, only_on
 from extender.plugins.negotiation.known_controller import KnownController
-from extender.plugins.negotiation.merging import only_on
-from extender.plugins.negotiation.parameters import ParametersError
 from extender.plugins.negotiation.protocol import (
     UNSUITABLE_NODES,
     ClaimAsk,
@@ -42,7 +39,7 @@ from extender.plugins.negotiation.protocol import (
     NegotiatedQuestion,
     NodeName,
 )
-from extender.plugins.negotiation.questions import node_name, pod_name
+from extender.plugins.negotiation.questions import ParametersError, node_name, pod_name
 from extender.tools.fairness.fair_memory import ReportingMemory
 
 logger = structlog.get_logger()

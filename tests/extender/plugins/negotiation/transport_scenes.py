@@ -15,7 +15,6 @@ from extender.controllers.store import Entry
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CONTEXTS, Resource
 from extender.lab.api import MemoryApi
-from extender.plugins.negotiation.parameters import ParameterReader
 from extender.plugins.negotiation.protocol import (
     ControllerAwayError,
     NegotiatedAnswer,
@@ -24,6 +23,7 @@ from extender.plugins.negotiation.protocol import (
     question_of,
     question_to_json,
 )
+from extender.plugins.negotiation.questions import ParameterReader
 from extender.tools.offload import at_once
 from tests.extender.plugins.negotiation.scenes import NAME, WORLD, Scene
 from tests.kit import virtualtime
