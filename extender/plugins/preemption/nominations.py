@@ -5,9 +5,11 @@ victims have gone. Until then the pod waits for its devices, but at most `WAITIN
 terminate, or are on a node that is down. What is kept for a pod that is bound ends in the pod's status, too.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from typing import Final
 
 import structlog
@@ -28,6 +30,7 @@ from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError,
 from extender.planning.kube_scheduler import rejection
 from extender.plugins.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
 from extender.plugins.preemption.metrics import PreemptionMetrics
+from extender.tools.table import Item, Row, TableView, matches
 
 logger = structlog.get_logger()
 
@@ -342,3 +345,58 @@ class KeptOfBound(BackgroundTask):
 
 def _has_kept(pod: Pod) -> bool:
     return bool(pod.node_name and pod.kept.node) and not pod.deleting and not pod.is_finished
+
+
+class PreemptionState(Enum):
+    """How far the evictions for a pod have come."""
+
+    CHOSEN = "chosen"
+    """A victim is not terminating yet."""
+    TERMINATING = "terminating"
+    """All victims that are still there terminate."""
+    GONE = "gone"
+    """No victim is there any more: devices are kept for the pod until it is bound."""
+    BY_SCHEDULER = "by the scheduler"
+    """The pod's scheduler has nominated it to a node, for want of something else than devices."""
+
+
+def preemptions(snapshot: Snapshot, *, namespace: str = "") -> TableView:
+    """The pending pods with devices that are nominated to a node: of one namespace, or of all.
+
+    What is kept for the pods of a gang without evictions is no preemption.
+    """
+    columns = ("namespace", "pod", "priority", "node", "state", "victims", "devices")
+
+    def rows() -> Iterator[Row]:
+        for key in sorted(key for key in snapshot.pods if matches(namespace, key.namespace)):
+            pod = snapshot.pods[key]
+            if pod.is_pending and _is_preemption(pod):
+                yield Row(key, partial(_item, pod, snapshot))
+
+    return TableView(columns, rows())
+
+
+def _is_preemption(pod: Pod) -> bool:
+    if not pod.kept.node:
+        return bool(pod.nominated_node)
+    return bool(pod.kept.victims) or pod.gang is None
+
+
+def _item(pod: Pod, snapshot: Snapshot) -> Item:
+    victims = [found for uid in pod.kept.victims if (found := snapshot.pod(uid)) is not None]
+    state = PreemptionState.GONE
+    if not pod.kept.node:
+        state = PreemptionState.BY_SCHEDULER
+    elif victims:
+        is_over = all(each.deleting for each in victims)
+        state = PreemptionState.TERMINATING if is_over else PreemptionState.CHOSEN
+    return {
+        "namespace": pod.namespace,
+        "pod": pod.name,
+        "priority": pod.priority,
+        "created": pod.created,
+        "node": pod.kept.node or pod.nominated_node,
+        "state": state.value,
+        "victims": [str(each.key) for each in victims],
+        "devices": [str(each) for each in pod.kept.devices],
+    }

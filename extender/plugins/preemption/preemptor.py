@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from allocator import AllocatorError
+from allocator.tools import Recent
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
@@ -39,20 +40,67 @@ from extender.framework.cycle import admitted
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
-from extender.framework.plugin import Refused
+from extender.framework.plugin import Plugins, Refused
+from extender.framework.queueing_hints import queueing_hint
 from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.planner import Planner, UndecidedError
-from extender.plugins.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
+from extender.plugins.preemption.choice import (
+    Fruitless,
+    Preemption,
+    begun,
+    carried_out,
+    choose,
+    still_needed,
+    without_rivals,
+)
 from extender.plugins.preemption.eviction_limits import LOOKING_SECONDS, EvictionCaps, EvictionLimits, EvictionRefusal
-from extender.plugins.preemption.fruitless_choices import Fruitless
-from extender.plugins.preemption.held_up import HeldUp
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.nominations import KeptOfBound, Nominations
 from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
 from extender.tools.fairness.fair_memory import ReportingMemory
 from extender.tools.fairness.turns import Turns
 from extender.tools.offload import Of, Offload
+
+_MOST: Final = 10_000
+
+
+class HeldUp:
+    """Remembers namespaces whose pods may not evict others yet because of what pods hold, as when a quota is used up.
+
+    When their quota has room, requeue wakes those that fit. Others need evictions, so their scheduler has to ask again.
+
+    Args:
+        state: the cluster.
+        plugins: those that may have refused the pods.
+    """
+
+    def __init__(self, state: ClusterState, plugins: Plugins) -> None:
+        self._state = state
+        self._plugins = plugins
+        self._seen = state.snapshot
+        self._namespaces: Recent[bool] = Recent(_MOST)
+        """Whether something has changed already, by namespace."""
+
+    def note(self, namespace: str, snapshot: Snapshot) -> None:
+        """A pod of a namespace was refused in a snapshot."""
+        self._namespaces.keep(namespace, snapshot.version < self._seen.version)
+
+    def relieved(self) -> set[str]:
+        """The namespaces in which pods may be refused no more; they are forgotten."""
+        before, snapshot = self._seen, self._state.snapshot
+        self._seen = snapshot
+        known = {str(name): has_changed for name, has_changed in self._namespaces.items()}
+        if not known:
+            return set()
+        found = {name for name, has_changed in known.items() if has_changed}
+        if before is not snapshot:
+            news = queueing_hint(self._state.since(before.version), before, snapshot, self._plugins)
+            found |= known.keys() if news.everywhere else known.keys() & news.namespaces
+        for name in found:
+            self._namespaces.forget(name)
+        return found
+
 
 logger = structlog.get_logger()
 

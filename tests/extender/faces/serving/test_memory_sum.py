@@ -28,7 +28,7 @@ from extender.framework import asked, claim_arrival, decision_log
 from extender.framework.decisions import node_index
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.ranking import DecisionStore
-from extender.plugins.preemption import fruitless_choices
+from extender.plugins.preemption import choice
 from extender.plugins.quota import totals
 from extender.plugins.requeue import requeue, unserved
 from extender.plugins.second_opinion import engine as second_engine
@@ -149,7 +149,7 @@ def fixed() -> Mapping[str, int]:
         "decisions": decision_log._MOST_WEIGHT + decisions,
         "specs of claims and pods": (default(SpecCache, "limit") + pods._SPEC_BYTES) * SPEC_GROWTH,
         "use of quotas": 2 * totals._MOST_PARTS * PART_BYTES,
-        "choices of victims in vain": fruitless_choices.MOST_NAMES * NAME_BYTES,
+        "choices of victims in vain": choice.MOST_NAMES * NAME_BYTES,
         "messages to the console": 2 * feed._KEPT_BYTES,
         "usage of a day": usage_bytes(),
         "pods, claims and Events that are remembered": entries * ENTRY_BYTES,

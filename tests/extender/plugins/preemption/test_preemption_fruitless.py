@@ -6,7 +6,7 @@ import pytest
 
 from extender.kube.api import ObjectKey, key_of
 from extender.kube.resources import PODS, RESOURCES
-from extender.plugins.preemption.fruitless_choices import LONGEST_SECONDS, PAUSE
+from extender.plugins.preemption.choice import LONGEST_SECONDS, PAUSE
 from tests.extender.plugins.preemption.scenes import Scene, runs, waits
 from tests.kit.clusters import Object, budget, claim, device_class, local_slice, network_slice, node, pod, request
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.plugins.preemption.preemption_table import preemptions
+from extender.plugins.preemption.nominations import preemptions
 from tests.kit.clusters import DRIVER, Object, pod, snapshot_of
 
 
