@@ -15,8 +15,7 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.problem import Look, Problem
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
-from extender.plugins.quota.overrun import excess
-from extender.plugins.quota.pod_quota import kept_of, total_of
+from extender.plugins.quota.pod_quota import excess, kept_of, total_of
 from extender.plugins.quota.usage import total
 from extender.tools.metrics import gauge
 from extender.tools.table import Item, Row, TableView, matches

@@ -20,8 +20,7 @@ from extender.framework.handle import Handle
 from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError
 from extender.plugins.quota.limit_use import QuotaMetrics
-from extender.plugins.quota.overrun import excess
-from extender.plugins.quota.pod_quota import kept_of, total_of
+from extender.plugins.quota.pod_quota import excess, kept_of, total_of
 from extender.plugins.quota.totals import Total
 from extender.plugins.quota.usage import Taken, total
 from extender.tools.fairness.turns import Turns
