@@ -23,7 +23,7 @@ from extender.faces.commands.top import look
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES, Resource
-from extender.plugins.requeue.pod_condition import DELAY_SECONDS
+from extender.plugins.requeue.unserved import DELAY_SECONDS
 from tests.kit.controlplane.access import ADMIN, ROLE_BINDINGS, Access
 from tests.kit.controlplane.access import ROLES as ROLES_OF_NAMESPACE
 from tests.kit.controlplane.binaries import BinariesError, find_kubectl

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.cluster.objects.pods import WAITS
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, EVENTS, PODS, TEMPLATES
-from extender.plugins.requeue.pod_condition import DELAY_SECONDS
+from extender.plugins.requeue.unserved import DELAY_SECONDS
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import GPUS, bound, by_template, held, rejection

@@ -8,7 +8,7 @@ from allocator.tools import printable
 from extender.cluster.objects.pods import WAITS
 from extender.kube.api import ObjectKey, RawObject, timestamp
 from extender.kube.resources import PODS
-from extender.plugins.requeue.pod_condition import DELAY_SECONDS, PAUSE_SECONDS, PodConditions
+from extender.plugins.requeue.unserved import DELAY_SECONDS, PAUSE_SECONDS, PodConditions
 from tests.kit.clusters import NOW, Cluster, Object, pod
 from tests.kit.servers.memory import Transport
 
