@@ -82,7 +82,7 @@ from extender.plugins.quota import limit_use
 from extender.plugins.quota import status as quota_status
 from extender.plugins.requeue import requeue, rescan, unserved
 from extender.plugins.resource_classes import task as resource_classes
-from extender.plugins.scheduling_gates import problems as gate_problems
+from extender.plugins.scheduling_gates import plugin as gate_problems
 from extender.plugins.scheduling_gates import task as scheduling_gates
 from extender.plugins.second_opinion import task as second_opinion
 from extender.plugins.second_opinion.task import Disagreements

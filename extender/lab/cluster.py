@@ -44,7 +44,7 @@ from extender.kube.resources import (
 from extender.lab.api import MemoryApi
 from extender.lab.manifests import LOADED, parse_namespace
 from extender.lab.manifests import ManifestObject as Manifest
-from extender.plugins.resource_classes.keeper import keep_device_classes
+from extender.plugins.resource_classes.task import keep_device_classes
 from extender.tools.faults import Faults
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")

@@ -19,11 +19,14 @@ from extender.framework.likeness import likeness_of
 from extender.framework.plugin import Refused
 from extender.framework.queueing_hints import queueing_hint
 from extender.kube.api import ObjectKey
-from extender.plugins.scheduling_gates.gated_pods import GatedPods
-from extender.plugins.scheduling_gates.judging import (
+from extender.plugins.scheduling_gates.gated_pods import (
     NOT_KNOWN,
     WHOLE,
+    GatedPods,
+    Head,
+    Next,
     Prospect,
+    Turn,
     held_by,
     prospect_of,
     with_lifted,
@@ -37,7 +40,6 @@ from extender.plugins.scheduling_gates.shares import (
     Bounds,
     Shares,
 )
-from extender.plugins.scheduling_gates.turn import Head, Next, Turn
 from extender.tools.fairness.turns import Turns
 
 JUDGING_SECONDS: Final = 0.01

@@ -1,14 +1,114 @@
-"""The gated pods of one namespace: those that are new, held, or wait for their turn with others of their kind."""
+"""The gated pods of one namespace: what is known of each without a search, and which is next in the turn of them all.
+
+Without a search, it is known whether a try is in vain, and whether some node would take the pod. Pods are new, held, or
+wait for their turn with others of their kind.
+"""
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, nlargest
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from immutables import Map
+
+from allocator import AllocatorError, Reason
+from allocator.reason import Cause
 from extender.cluster.objects.pods import GangKey, Pod
-from extender.plugins.scheduling_gates.judging import HOPELESS, Prospect
+from extender.cluster.snapshot import Snapshot
+from extender.framework.cycle import CLAIMS, tried_in_vain
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import Solver
+from extender.framework.filter import FilterResult, Known, ask
+from extender.framework.plugin import Refusal, Refused
+from extender.planning.kube_scheduler import rejection
+from extender.planning.pod_group_rules import contradiction
+from extender.plugins.scheduling_gates.shares import FEW, Account, Shares
+
+_CONTRADICTION: Final = Cause("group-contradicts", "{detail}")
+
+_OF_A_NODE: Final = 8
+"""Pods of one kind that are lifted for each node that takes one: how many it takes together is not known."""
+
+_ANYWHERE: Final = "-"
+"""In a fork, the lifted pods of a namespace are nominated to a node of this name, so that quotas count them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """The prospect of a pod: what filter would say of it, as far as filter remembers.
+
+    Attributes:
+        takers: nodes that take it; None: not known.
+    """
+
+    takers: int | None = None
+
+    @property
+    def is_hopeless(self) -> bool:
+        """No node takes it now."""
+        return self.takers == 0
+
+    @property
+    def most(self) -> float:
+        """How many pods of this kind may be lifted and not be bound at a time."""
+        return max(FEW, _OF_A_NODE * (self.takers or 0))
+
+
+NOT_KNOWN: Final = Prospect()
+HOPELESS: Final = Prospect(0)
+NEEDS_NOTHING: Final = Prospect(2**31)
+WHOLE: Final = Prospect(2**31)
+"""Of a gang: where its pods find nodes is not known, and all of them are lifted together."""
+
+
+def held_by(pod: Pod, snapshot: Snapshot, solver: Solver) -> Refused | None:
+    """Who refuses a gated pod so that a try changes nothing, and why; None if nobody does.
+
+    Raises:
+        TimeoutError: selectors of a plugin's rules took too long.
+    """
+    if pod.gang_key is not None and (why := contradiction(pod.gang_key, snapshot)):
+        return Refused(CLAIMS, Refusal(Reason(_CONTRADICTION, detail=why)))
+    return tried_in_vain(pod, snapshot, solver)
+
+
+def with_lifted(pods: Iterable[Pod], snapshot: Snapshot) -> Snapshot:
+    """The cluster in which quotas count what lifted pods ask for."""
+    for pod in pods:
+        if not (pod.nominated_node or pod.node_name):
+            snapshot = snapshot.with_pod(replace(pod, nominated_node=_ANYWHERE))
+    return snapshot
+
+
+def prospect_of(pod: Pod, snapshot: Snapshot, decider: Decider) -> Prospect:
+    """What filter remembers of a pod. What is kept for nominated pods is left out. Searches nothing.
+
+    Nodes of which filter knows nothing yet count as none if others take the pod: one that changes all the time is never
+    known.
+    """
+    if not decider.follow_at_once(snapshot):
+        return NOT_KNOWN
+    world = snapshot._replace(nominated=Map())
+    try:
+        question = ask(pod, tuple(snapshot.nodes), world, decider.solver, decider)
+        if isinstance(question, FilterResult):
+            return NEEDS_NOTHING if question.passed else NOT_KNOWN
+        found = question.at_hand()
+        if isinstance(found, Known):
+            left = [name for name in found.names if name not in found.missing]
+            found = question.at_once(question.lookup(left))
+            if found is not None and not found.passed:
+                return NOT_KNOWN
+    except (AllocatorError, TimeoutError):
+        return NOT_KNOWN
+    if found is None or found.failed or found.is_undecided:
+        return NOT_KNOWN
+    nodes = (snapshot.nodes[name] for name in found.passed)
+    return Prospect(sum(not rejection(pod.requirements, node) for node in nodes))
+
 
 _SPARE: Final = 16
 
@@ -155,3 +255,104 @@ class GatedPods:
             self._waiting -= 1
             if not len(found):
                 del self.kinds[kind]
+
+
+class Head(NamedTuple):
+    """The first pod of a kind. No two of them have the same uid, so kinds are not compared."""
+
+    order: Order
+    uid: str
+    kind: Hashable
+
+
+class Next(NamedTuple):
+    """The next pod of a namespace.
+
+    Attributes:
+        is_hopeless: no node takes it.
+        is_trial: it is not known whether a node takes it.
+    """
+
+    head: Head
+    is_hopeless: bool = False
+    is_trial: bool = False
+
+
+@dataclass(slots=True)
+class Turn:
+    """The pods of one namespace that may be lifted in one look.
+
+    Attributes:
+        name: of the namespace.
+        pods: of the namespace.
+        account: what the namespace has lifted.
+        out: by namespace and kind, how many pods are lifted and not bound.
+        ask: what filter remembers of the pod of a uid; None: there is no time to ask.
+        clock: measures durations, in seconds.
+    """
+
+    name: str
+    pods: GatedPods
+    account: Account
+    out: Counter[tuple[str, Hashable]]
+    ask: Callable[[str], Prospect | None]
+    clock: Callable[[], float]
+    _unasked: list[Head] = field(init=False)
+    _good: list[Head] = field(default_factory=list)
+    _hopeless: list[Head] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._unasked = [Head(*each.first(), kind) for kind, each in self.pods.kinds.items()]
+        heapify(self._unasked)
+
+    def first(self) -> Head | None:
+        """The first pod, whether a node takes it or not; None: there is none. To be asked before all others."""
+        return self._unasked[0] if self._unasked else None
+
+    def next(self, shares: Shares) -> Next | None:
+        """The next pod; None: there is none, or no room for it. Pods that find a node come before all others."""
+        if not shares.has_room(self.account, is_hopeless=False):
+            return None
+        self._sort(shares)
+        if self._good:
+            return Next(self._good[0], is_trial=self._is_unknown(self._good[0]))
+        if self._hopeless and shares.has_room(self.account, is_hopeless=True):
+            return Next(self._hopeless[0], is_hopeless=True)
+        return None
+
+    def _is_unknown(self, head: Head) -> bool:
+        prospect = self.pods.kinds[head.kind].prospect
+        return prospect is None or prospect.takers is None
+
+    def _sort(self, shares: Shares) -> None:
+        """Ask about kinds until it is known which of those that find a node is first.
+
+        While too many tries of the namespace fail, or may fail, a pod counts as hopeless unless a node is known that
+        takes it.
+        """
+        while self._unasked and not (self._good and self._good[0] < self._unasked[0]):
+            head = heappop(self._unasked)
+            kind, now = self.pods.kinds[head.kind], self.clock()
+            if kind.is_due(now) and (answer := self.ask(head.uid)) is not None:
+                kind.answer(answer, now)
+            if kind.prospect is None:
+                continue
+            if kind.prospect.is_hopeless or (kind.prospect.takers is None and not shares.may_try(self.account)):
+                heappush(self._hopeless, head)
+            elif self.out[self.name, head.kind] < kind.prospect.most:
+                heappush(self._good, head)
+
+    def taken(self, next_one: Next, number: int, shares: Shares) -> None:
+        """Count pods that are lifted, once they wait no more: those of the next pod's gang, or this pod alone."""
+        head = next_one.head
+        shares.lift(self.account, number, is_hopeless=next_one.is_hopeless, is_trial=next_one.is_trial)
+        self.out[self.name, head.kind] += number
+        self.pass_over(next_one)
+        if (kind := self.pods.kinds.get(head.kind)) is not None:
+            heappush(self._unasked, Head(*kind.first(), head.kind))
+
+    def pass_over(self, next_one: Next) -> None:
+        """Leave a pod and others of its kind for a later look."""
+        for heap in (self._unasked, self._good, self._hopeless):
+            if heap and heap[0] == next_one.head:
+                heappop(heap)

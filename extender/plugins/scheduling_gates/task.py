@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
@@ -18,10 +19,36 @@ from extender.framework.plugin import Refused
 from extender.framework.task import BackgroundTask, Rejection
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.plugins.scheduling_gates.gate_queue import GateQueue
-from extender.plugins.scheduling_gates.metrics import GateMetrics
 from extender.plugins.scheduling_gates.pod_lines import Line, PodLines
 from extender.plugins.scheduling_gates.shares import Bounds
 from extender.tools.fairness.backlog import Backlog
+
+
+class GateMetrics:
+    """Counts pods at the gate and lifted gates. Only the replica that lifts gates counts any."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        text = "Pods that wait at the scheduling gate: those that are held, and those that wait for their turn."
+        self._pods = Gauge("dra_extender_gated_pods", text, ["state"], registry=registry)
+        self._lifted = Counter("dra_extender_lifted_gates", "Scheduling gates that were lifted.", registry=registry)
+        self._failed = Counter(
+            "dra_extender_lifted_gates_failed", "Scheduling gates that could not be lifted.", registry=registry
+        )
+        self.at_gate(0, 0)
+
+    def at_gate(self, held: int, waiting: int) -> None:
+        """So many pods are held, and so many wait for their turn."""
+        self._pods.labels("held").set(held)
+        self._pods.labels("waiting").set(waiting)
+
+    def lifted(self) -> None:
+        """A gate was lifted."""
+        self._lifted.inc()
+
+    def failed(self) -> None:
+        """A gate could not be lifted."""
+        self._failed.inc()
+
 
 SCHEDULING_GATES: Final = ObjectKey("kube-system", "dra-extender-scheduling-gates")
 """The lease of the replica that lifts gates."""

@@ -17,7 +17,7 @@ from extender.framework.pods.extended_resources.requests import demand, in_words
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.plugins.resource_classes.device_class import judge
-from extender.plugins.resource_classes.keeper import keep_device_classes
+from extender.plugins.resource_classes.task import keep_device_classes
 from tests.extender.faces.commands.scenes import RUNNER, written
 from tests.kit.clusters import NOW, Object, claim, node, parsed, pod, request
 from tests.kit.clusters import Cluster as Scene

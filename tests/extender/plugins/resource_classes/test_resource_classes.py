@@ -16,8 +16,13 @@ from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.lab.manifests import load, load_objects
 from extender.plugins.resource_classes.device_class import judge
-from extender.plugins.resource_classes.keeper import keep_device_classes
-from extender.plugins.resource_classes.task import LEASE, PAUSE_SECONDS, RETRY_SECONDS, ResourceClasses
+from extender.plugins.resource_classes.task import (
+    LEASE,
+    PAUSE_SECONDS,
+    RETRY_SECONDS,
+    ResourceClasses,
+    keep_device_classes,
+)
 from tests.extender.faces.commands.scenes import RUNNER, written
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Cluster, Object, node

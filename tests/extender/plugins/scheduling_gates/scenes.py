@@ -19,10 +19,9 @@ from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.plugins.scheduling_gates.gate_queue import GateQueue
-from extender.plugins.scheduling_gates.metrics import GateMetrics
 from extender.plugins.scheduling_gates.pod_lines import PodLines
 from extender.plugins.scheduling_gates.shares import Bounds
-from extender.plugins.scheduling_gates.task import SCHEDULING_GATES, GateLifter
+from extender.plugins.scheduling_gates.task import SCHEDULING_GATES, GateLifter, GateMetrics
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, request, solver
 from tests.kit.servers.memory import Transport
 
