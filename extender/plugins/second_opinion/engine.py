@@ -19,9 +19,8 @@ from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 from allocator import Device
 from allocator.audit import Answer, NotChecked, Opinion
 from allocator.tools import Recent
-from extender.plugins.second_opinion.differences import Difference, Unchecked
 from extender.plugins.second_opinion.functions import METHODS, NAMES, functions
-from extender.plugins.second_opinion.meter import Meter, weight
+from extender.plugins.second_opinion.unchecked import Difference, Meter, Unchecked, weight
 from extender.plugins.second_opinion.values import device_value
 
 Tree: TypeAlias = Any

@@ -7,8 +7,7 @@ from typing import Any, Final
 from celpy import celtypes
 from celpy.evaluation import CELEvalError, base_functions
 
-from extender.plugins.second_opinion.differences import Difference, Unchecked
-from extender.plugins.second_opinion.meter import Meter
+from extender.plugins.second_opinion.unchecked import Difference, Meter, Unchecked
 from extender.plugins.second_opinion.values import FUNCTIONS, Amount, Semver
 
 _KINDS: Final = (

@@ -8,7 +8,7 @@ from typing import Any, Final
 from celpy import celtypes
 
 from allocator import AttributeValue, Device, Quantity, Version
-from extender.plugins.second_opinion.differences import Difference, Unchecked
+from extender.plugins.second_opinion.unchecked import Difference, Unchecked
 
 _UNITS: Final[Mapping[str, Fraction]] = {
     "": Fraction(1),

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from allocator import Selectors
 from allocator.audit import Answer, NotChecked, SecondOpinion
 from allocator.cel import CelError
-from extender.plugins.second_opinion.differences import Difference
 from extender.plugins.second_opinion.engine import LONGEST, CelPython
-from extender.plugins.second_opinion.meter import MOST_STEPS, Meter, weight
+from extender.plugins.second_opinion.unchecked import MOST_STEPS, Difference, Meter, weight
 from extender.plugins.second_opinion.values import device_value
 from tests.conformance import expressions
 from tests.conformance.selectors import device_of
