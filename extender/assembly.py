@@ -17,20 +17,27 @@ from allocator import Clock, Limits, Selectors
 from allocator.policies import POLICIES, Shape
 from extender.answers.defragmentation.defragment import SuggestedMoves
 from extender.answers.defragmentation.in_pieces import PiecesKeeper
-from extender.answers.explain.explanation_service import Explanations
+from extender.answers.explain.explanation_service import Explanations, UnaskedPods
 from extender.answers.explain.pod_claims import advice
-from extender.answers.explain.unasked import UnaskedPods
 from extender.answers.metrics import ClusterMetrics
-from extender.answers.observe import problem_finders
 from extender.answers.observe.device_history import DeviceHistory
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.overview import ClaimCounts, Overview, PendingPods
 from extender.answers.observe.pool_sizes import PoolSizes
-from extender.answers.observe.problems import Problems
+from extender.answers.observe.problems import (
+    OfClaims,
+    OfPods,
+    OfSchedulers,
+    Problems,
+    UnmatchedClasses,
+    of_pools,
+    of_selectors,
+    unmarked,
+    unreadable,
+)
 from extender.answers.observe.scheduler_settings import OfSchedulerFile
-from extender.answers.usage.metrics import UsageMetrics
 from extender.answers.usage.past import Ask, PastReader
-from extender.answers.usage.usage import Usage
+from extender.answers.usage.usage import Usage, UsageMetrics
 from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.double_allocations import DoubleAllocations
@@ -277,21 +284,21 @@ def _finds(
 ) -> Sequence[Find]:
     """The finders of problems of each feature, in the order in which problems are forgotten for want of room."""
     return (
-        problem_finders.unreadable,
-        problem_finders.of_pools,
-        problem_finders.UnmatchedClasses(),
-        problem_finders.OfPods(advice),
-        problem_finders.of_selectors,
+        unreadable,
+        of_pools,
+        UnmatchedClasses(),
+        OfPods(advice),
+        of_selectors,
         disagreements.problems,
-        problem_finders.OfClaims(states),
-        problem_finders.OfSchedulers(asked),
+        OfClaims(states),
+        OfSchedulers(asked),
         OfSchedulerFile(around.read_scheduler_file, settings),
         gang_problems.problems,
         limit_use.problems,
         resource_classes.problems,
         gate_problems.problems(settings),
         check_problems.problems(settings),
-        *([problem_finders.unmarked] if settings.scheduling.marked_pods_only else []),
+        *([unmarked] if settings.scheduling.marked_pods_only else []),
     )
 
 

@@ -12,8 +12,7 @@ from allocator import AllocatorError
 from allocator.checks import ways_to_serve
 from allocator.obstacles import RemedyKind
 from extender.answers.defragmentation.advice import Advice, Move, MoveProposal, ShapeAdvice
-from extender.answers.defragmentation.mobility import Mobility
-from extender.answers.defragmentation.search import MoveSearch, MoveTrials, held_devices
+from extender.answers.defragmentation.search import Mobility, MoveSearch, MoveTrials, held_devices
 from extender.answers.explain.device_survey import Survey
 from extender.answers.explain.explanation import RequestReport, unknown_pod
 from extender.answers.explain.holders import Holders

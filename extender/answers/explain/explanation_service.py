@@ -8,7 +8,7 @@ may read all namespaces, and everybody on loopback, gets the explanation as it i
 import asyncio
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
@@ -17,17 +17,26 @@ from typing import Final, cast
 from allocator import DeviceId, InvalidObjectError
 from allocator.tools import dns_label, dns_subdomain
 from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
-from extender.answers.explain.explanation import Explanation, Proposal, Spared, needs_no_devices, unknown_pod
+from extender.answers.explain.explanation import (
+    Conclusion,
+    Explanation,
+    Proposal,
+    Spared,
+    needs_no_devices,
+    unknown_pod,
+)
 from extender.answers.explain.holders import Holder
 from extender.answers.explain.patches import ObjectPatch
 from extender.answers.explain.pod_claims import Admission, read_admission
 from extender.answers.observe.overview import Overview
+from extender.answers.observe.tables.pods import fits_in_words
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.priority_classes import CLASS_NAME, read_priority_classes
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.whole_pods import NOT_LISTED, ListedPods
 from extender.config.settings import SchedulingSettings
 from extender.framework.cycle import refreshed
+from extender.framework.decisions.evaluate import Decider
 from extender.framework.pods.stand_in import stand_in
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, PODS
@@ -348,3 +357,70 @@ class Explanations:
 def _readable(explanation: Explanation, within: str | None, snapshot: Snapshot) -> Explanation:
     """The explanation as its reader may read it."""
     return explanation if within is None else names_within(explanation, within, namespaces_of(snapshot))
+
+
+_SECONDS: Final = 2.0
+"""The longest time for the pods of one table. The next table begins with what is known then."""
+
+LATER: Final = "not judged yet: look again"
+"""Stands for the reason of a pod for which there was no time."""
+
+
+class UnaskedPods:
+    """Judges pods that nobody asks about, and remembers the answers until the cluster changes.
+
+    Args:
+        decider: remembers verdicts.
+        turn: makes what each table calls between small pieces of work, so that verbs go first.
+        schedulers: names of the schedulers that call the extender; empty: not known.
+        marked_only: the schedulers ask only about pods with the marker.
+    """
+
+    def __init__(
+        self,
+        decider: Decider,
+        turn: Callable[[], Callable[[], None]],
+        schedulers: Sequence[str] = (),
+        *,
+        marked_only: bool = False,
+    ) -> None:
+        self._decider = decider
+        self._turn = turn
+        self._schedulers = schedulers
+        self._marked_only = marked_only
+        self._known: tuple[int, dict[str, str]] = (-1, {})
+
+    def reasons(self, snapshot: Snapshot, seconds: float = _SECONDS) -> Callable[[Pod], str]:
+        """What tells why a pending pod of a snapshot waits, for one table; for so many seconds, new pods are judged.
+
+        Threads may ask at the same time: both find the same.
+        """
+        clock = self._decider.solver.clock
+        until, pause = clock() + seconds, self._turn()
+        if self._known[0] != snapshot.version:
+            self._known = (snapshot.version, {})
+        known = self._known[1]
+
+        def reason(pod: Pod) -> str:
+            found = known.get(pod.uid, "")
+            if not found and clock() < until:
+                found = known[pod.uid] = self._judged(pod, snapshot, pause, until)
+            return found or LATER
+
+        return reason
+
+    def _judged(self, pod: Pod, snapshot: Snapshot, pause: Callable[[], None], until: float) -> str:
+        explainer = Explainer(
+            snapshot,
+            self._decider,
+            pause,
+            until,
+            seconds=0.0,
+            schedulers=self._schedulers,
+            marked_only=self._marked_only,
+            preempts=False,
+        )
+        found = explainer.explain(pod)
+        if found.verdict is Conclusion.FITS:
+            return fits_in_words(len(found.places))
+        return found.headline or found.summary

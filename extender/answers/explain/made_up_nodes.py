@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from allocator import Features, PoolId
 from allocator.tools import JSON
-from extender.answers.explain.explanation import OfferedDevice
-from extender.answers.explain.output import placed_as_json
+from extender.answers.explain.explanation import OfferedDevice, placed_as_json
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.fleet import STATES, Fleet
 from extender.cluster.consumers import claim_keys

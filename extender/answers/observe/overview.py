@@ -1,13 +1,16 @@
-"""The state of a running service, for tables and metrics, with the counts of claims and of pods that wait."""
+"""The state of a running service, for tables and metrics, with the counts of claims and of pods that wait.
+
+Its own tables tell what it knows of each kind, and what it has decided.
+"""
 
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
@@ -27,7 +30,7 @@ from extender.cluster.timeline import Reach, Timeline, View
 from extender.cluster.whole_pods import NOT_LISTED, ListedPods, WholePods
 from extender.cluster.writes.events import Note
 from extender.framework.asked import Asked
-from extender.framework.decision_log import DecisionLog
+from extender.framework.decision_log import DecisionEntry, DecisionLog
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.pod_and_claim_states import ClaimState, PodState, state_of_claim, state_of_pod
@@ -39,6 +42,7 @@ from extender.plugins.quota.limit_use import quota_use
 from extender.plugins.requeue.unserved import ToldPods
 from extender.tools.fairness.places import Places
 from extender.tools.offload import Offload, in_thread
+from extender.tools.table import Item, Row, TableView, matches
 from extender.tools.verb_priority import VerbPriority
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
@@ -347,3 +351,50 @@ class Overview:
             for resource in RESOURCES.values()
         )
         return tuple(sorted(found, key=lambda health: health.kind))
+
+
+def kinds(found: Iterable[KindHealth]) -> TableView:
+    """A row for each kind of object."""
+    columns = ("kind", "objects", "unreadable", "revision", "age", "ready", "problem")
+    return TableView(columns, (Row((health.kind,), partial(_kind, health)) for health in found))
+
+
+def _kind(health: KindHealth) -> Item:
+    return {
+        "kind": health.kind,
+        "objects": health.objects,
+        "unreadable": health.unreadable,
+        "revision": health.revision,
+        "age": None if health.age is None else round(health.age, 1),
+        "ready": not health.problem,
+        "problem": health.problem,
+    }
+
+
+def decisions(entries: Iterable[DecisionEntry], *, namespace: str = "", pod: str = "", verb: str = "") -> TableView:
+    """The latest decisions, the newest first."""
+    columns = ("time", "id", "verb", "namespace", "pod", "node", "passed", "rejected", "milliseconds", "error")
+
+    def rows() -> Iterator[Row]:
+        for entry in entries:
+            wanted = matches(namespace, entry.pod.namespace) and matches(pod, entry.pod.name)
+            if wanted and matches(verb, entry.verb):
+                yield Row((f"{2**63 - entry.number:020}",), partial(decision_item, entry))
+
+    return TableView(columns, rows())
+
+
+def decision_item(entry: DecisionEntry) -> Item:
+    """The row of a decision."""
+    return {
+        "time": entry.at.isoformat(timespec="milliseconds"),
+        "id": entry.id,
+        "verb": entry.verb,
+        "namespace": entry.pod.namespace,
+        "pod": entry.pod.name,
+        "node": entry.node,
+        "passed": entry.passed,
+        "rejected": dict(entry.rejected),
+        "milliseconds": round(entry.seconds * 1000, 1),
+        "error": entry.error,
+    }

@@ -11,8 +11,22 @@ import structlog
 from allocator.tools import printable
 from extender.answers.usage.amounts import MINUTE, MINUTES, Named
 from extender.answers.usage.holdings import UNIT
-from extender.answers.usage.metrics import HELD, IN_PIECES, JUDGED, LABELS, NAME, OBSERVED, PLACED, PUBLISHED, WAITING
-from extender.answers.usage.usage import STEP, By, Past, Recorded, Usage
+from extender.answers.usage.usage import (
+    HELD,
+    IN_PIECES,
+    JUDGED,
+    LABELS,
+    NAME,
+    OBSERVED,
+    PLACED,
+    PUBLISHED,
+    STEP,
+    WAITING,
+    By,
+    Past,
+    Recorded,
+    Usage,
+)
 from extender.answers.usage.waits import COARSE_BOUNDS, RecordedWaits
 from extender.framework.task import BackgroundTask
 from extender.tools.metrics import full_name

@@ -7,9 +7,8 @@ from enum import Enum
 from typing import Final
 
 from allocator.tools import JSON, printable
-from extender.answers.explain.explanation import OfferedDevice, PreemptionReport
+from extender.answers.explain.explanation import OfferedDevice, PreemptionReport, placed_as_json, preemption_as_json
 from extender.answers.explain.made_up_nodes import MadeUpNode, node_as_json
-from extender.answers.explain.output import placed_as_json, preemption_as_json
 from extender.tools.table import TextTable, as_html
 
 MOST_PREEMPTIONS: Final = 10

@@ -14,8 +14,7 @@ import typer
 
 from allocator.tools import printable
 from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
-from extender.answers.explain.explanation import Conclusion, unknown_pod
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import Conclusion, as_json, unknown_pod
 from extender.answers.explain.pod_claims import read_admission
 from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.scale_up.new_nodes import SuggestedNodes

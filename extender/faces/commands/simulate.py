@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import as_json
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.pictures import WaitingPod, fleet_of, fleet_picture
 from extender.cluster.live import connect

@@ -16,9 +16,8 @@ import structlog
 
 from allocator.tools import JSON
 from extender.answers.observe.fleet import Fleet
-from extender.answers.observe.overview import Overview
+from extender.answers.observe.overview import Overview, decision_item
 from extender.answers.observe.tables.pods import WaitingReasons, pod_item, waiting_reasons
-from extender.answers.observe.tables.service import decision_item
 from extender.cluster.kinds import Topic
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach

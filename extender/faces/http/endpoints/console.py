@@ -14,9 +14,8 @@ from starlette.responses import Response, StreamingResponse
 from allocator import ClassMembers, DeviceId
 from allocator.checks import taint_text
 from allocator.tools import printable
+from extender.answers.observe.console_search import LONGEST, AttributeFilter, example_filter, find_objects, matches
 from extender.answers.observe.fleet import GROUP_LABELS, STATES, Fleet
-from extender.answers.observe.found_objects import LONGEST, find_objects
-from extender.answers.observe.matching import AttributeFilter, example_filter, matches
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.tables.devices import class_of
 from extender.assembly import Extender

@@ -13,9 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator.tools import JSON, Fields
-from extender.answers.explain.explanation import Explanation
+from extender.answers.explain.explanation import Explanation, as_json
 from extender.answers.explain.explanation_service import Explanations
-from extender.answers.explain.output import as_json
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.priority_classes import CLASS_NAME
 from extender.faces.http.callers import MAY, caller_of

@@ -17,14 +17,13 @@ from allocator import ClassMembers
 from allocator.checks import DeviceState
 from allocator.pools import Pool
 from allocator.tools import JSON, meant_by, printable, shown
-from extender.answers.observe.overview import Overview
+from extender.answers.observe.overview import Overview, decisions, kinds
 from extender.answers.observe.problems import problems
 from extender.answers.observe.scheduler_settings import SCHEDULER
 from extender.answers.observe.tables.claims import claims
 from extender.answers.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices, pools
 from extender.answers.observe.tables.pods import pods, waiting_reasons
 from extender.answers.observe.tables.resources import By, resources
-from extender.answers.observe.tables.service import decisions, kinds
 from extender.cluster.snapshot import Snapshot
 from extender.faces.http.callers import MAY, caller_of
 from extender.faces.http.replies import Format, format_for

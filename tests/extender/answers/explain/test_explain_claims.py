@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender import Cluster, UnknownClaimError
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import as_json
 from extender.cluster.objects.claims import ALLOCATION_MODE, POD_CLAIM_NAME, PRIORITY
 from extender.config.settings import Settings
 from extender.faces.commands.main import app

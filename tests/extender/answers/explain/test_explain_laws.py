@@ -21,8 +21,7 @@ from allocator import (
 )
 from allocator.obstacles import conditions_of
 from extender.answers.explain.explainer import Explainer
-from extender.answers.explain.explanation import Conclusion, Explanation
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import Conclusion, Explanation, as_json
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod, PodClaim

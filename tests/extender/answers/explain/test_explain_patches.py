@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from allocator.obstacles import RemedyKind
-from extender.answers.explain.explanation import Proposal
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import Proposal, as_json
 from extender.answers.explain.pod_claims import with_claims_made
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey

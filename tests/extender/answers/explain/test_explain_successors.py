@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.answers.explain.explanation import Explanation
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import Explanation, as_json
 from tests.extender.answers.explain.scenes import Case, gpus, held, owned_by, pool, wants
 from tests.kit.clusters import Object, node, request
 

@@ -12,8 +12,7 @@ from hypothesis import event, given, settings
 from allocator.obstacles import RemedyKind
 from extender import Cluster
 from extender.answers.explain.explainer import Explainer
-from extender.answers.explain.explanation import Explanation, Proposal
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import Explanation, Proposal, as_json
 from extender.assembly import suggestions
 from extender.config.settings import Settings
 from extender.faces.commands.template import describe

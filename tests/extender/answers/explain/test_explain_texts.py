@@ -15,7 +15,7 @@ from allocator import Limits
 from allocator.checks.table import CAUSES
 from allocator.reason import Cause
 from extender.answers.explain.explainer import Explainer
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import as_json
 from extender.answers.explain.pod_claims import with_claims_made
 from extender.cluster.snapshot import Unreadable
 from extender.framework.filter import filter_nodes

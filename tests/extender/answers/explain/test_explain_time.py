@@ -9,8 +9,7 @@ import pytest
 
 from allocator import Clock, Limits
 from extender.answers.explain.explainer import Explainer, WorkClock
-from extender.answers.explain.explanation import Conclusion, Explanation
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import Conclusion, Explanation, as_json
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.verdict import OUT_OF_TIME
 from extender.kube.api import ObjectKey

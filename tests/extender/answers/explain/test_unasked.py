@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from httpx import AsyncClient
 
-from extender.answers.explain.unasked import LATER, UnaskedPods
+from extender.answers.explain.explanation_service import LATER, UnaskedPods
 from extender.assembly import Extender, Surroundings
 from extender.config.settings import Settings
 from extender.framework.decisions.evaluate import Decider

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.answers.observe.found_objects import MOST_OF_A_KIND, find_objects
+from extender.answers.observe.console_search import MOST_OF_A_KIND, find_objects
 from tests.extender.plugins.gangs.scenes import member
 from tests.kit.clusters import GPU, Cluster, claim, client_of, device_class, local_slice, node, pod, snapshot_of
 

@@ -14,10 +14,9 @@ from prometheus_client import generate_latest
 
 from extender.answers.usage.amounts import OTHERS, Named
 from extender.answers.usage.holdings import UNIT
-from extender.answers.usage.metrics import UsageMetrics
 from extender.answers.usage.past import PastError, PastReader, RangeQuery, recorded_waits
 from extender.answers.usage.prometheus import MOST_BYTES, Prometheus
-from extender.answers.usage.usage import By, Past, Recorded, Usage
+from extender.answers.usage.usage import By, Past, Recorded, Usage, UsageMetrics
 from extender.answers.usage.usage_table import Window, usage_view, waits_view
 from extender.assembly import Surroundings
 from extender.config.settings import Settings, UsageSettings

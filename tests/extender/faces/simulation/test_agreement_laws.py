@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender import Cluster
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import as_json
 from extender.assembly import Extender, make_extender
 from extender.cluster.objects.pods import parse_pod
 from extender.config.sources import load

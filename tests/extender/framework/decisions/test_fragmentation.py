@@ -14,8 +14,7 @@ from allocator.policies.leftover import DeviceModel
 from allocator.search import SearchBudget
 from extender import Cluster, Settings
 from extender.answers.explain.explainer import Explainer
-from extender.answers.explain.explanation import Conclusion
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import Conclusion, as_json
 from extender.cluster.timeline import ChangeLog
 from extender.config.settings import SchedulingSettings
 from extender.framework.decisions.evaluate import Decider

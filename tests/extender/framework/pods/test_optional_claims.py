@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender import Cluster
-from extender.answers.explain.explanation import Explanation
-from extender.answers.explain.output import as_json
+from extender.answers.explain.explanation import Explanation, as_json
 from extender.faces.commands.main import app
 from extender.planning.device_counts import least_devices
 from tests.extender.faces.commands.scenes import RUNNER, written
