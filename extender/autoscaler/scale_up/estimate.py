@@ -37,8 +37,7 @@ from extender.autoscaler.scale_up.plan import (
     least_waste,
     most_pods,
 )
-from extender.autoscaler.scale_up.together import Wanted, by_rules
-from extender.autoscaler.scale_up.whole_gangs import Gangs, with_groups
+from extender.autoscaler.scale_up.together import Gangs, Wanted, by_rules, with_groups
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
