@@ -19,8 +19,8 @@ from allocator import DeviceTaint, selector_matches
 from allocator.checks import taint_text, tolerates
 from extender.cluster.objects.extended_resources import MARKER
 from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pod_conditions import REQUESTS, VOLUMES
 from extender.cluster.objects.pods import CORDON, GATE, NodeRequirements, Pod
-from extender.cluster.objects.unmodeled_conditions import REQUESTS, VOLUMES
 from extender.cluster.snapshot import Snapshot
 from extender.planning.neighbors import (
     GUARDED,

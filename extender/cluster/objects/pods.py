@@ -22,8 +22,14 @@ from extender.cluster.objects.extended_resources import (
     RequestingContainer,
     RequestMapping,
 )
-from extender.cluster.objects.pod_conditions import NO_CONDITIONS, PodConditions, read_pod_conditions
-from extender.cluster.objects.unmodeled_conditions import unmodeled_conditions, uses_volumes
+from extender.cluster.objects.pod_conditions import (
+    NO_CONDITIONS,
+    VOLUMES,
+    PodConditions,
+    read_pod_conditions,
+    unmodeled_conditions,
+    uses_volumes,
+)
 from extender.cluster.resources import (
     NO_RESOURCES,
     ContainerNeeds,
@@ -523,7 +529,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         has_started=has_started(phase, conditions),
         started=(status.time_or_none("startTime") or "") if "startTime" in status.data else "",
         may_preempt=preemption_policy != "Never",
-        has_volumes=of_spec.has_volumes,
+        has_volumes=VOLUMES in of_spec.unmodeled,
         requirements=of_spec.requirements,
         gates=of_spec.gates,
         is_rejected=any(map(_is_rejected, conditions)),
@@ -557,7 +563,6 @@ class _OfSpec(NamedTuple):
     claims: tuple[PodClaim, ...]
     containers: tuple[RequestingContainer, ...]
     marker: int | None
-    has_volumes: bool
     requirements: NodeRequirements
     gates: tuple[str, ...]
     unmodeled: tuple[str, ...]
@@ -599,7 +604,6 @@ def _read_spec(spec: Fields) -> _OfSpec:
         claims=tuple(map(read_pod_claim, claims)),
         containers=read_containers(init, main),
         marker=_read_marker(init, main),
-        has_volumes=has_volumes,
         requirements=read_requirements(spec),
         gates=tuple(each.required_text("name") for each in gates),
         unmodeled=unmodeled_conditions(spec, (*init, *main), has_volumes=has_volumes),

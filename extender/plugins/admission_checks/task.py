@@ -13,8 +13,8 @@ import structlog
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.kueue import Workload
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.kueue import write_active, write_check_states
 from extender.cluster.writes.lease import LONG, SharedLease
+from extender.cluster.writes.other_kinds import write_active, write_check_states
 from extender.config.settings import AdmissionCheckSettings
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
