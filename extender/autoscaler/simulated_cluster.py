@@ -43,7 +43,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.filter import FilterResult
-from extender.framework.pods.extended_resources.special_claim import class_serving
+from extender.framework.pods.extended_resources import class_serving
 from extender.framework.reasons import Reasons
 from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import SchedulerChecks

@@ -26,8 +26,7 @@ from extender.cluster.writes.pods import check_unbound
 from extender.cluster.writes.reservations import Reservation
 from extender.framework.bind_errors import BindError
 from extender.framework.cycle import refreshed
-from extender.framework.pods.claims import is_made_for
-from extender.framework.pods.claims_to_come import Foreseen, foreseen, unmade, unseen
+from extender.framework.pods.claims import Foreseen, foreseen, is_made_for, unmade, unseen
 from extender.kube.api import ObjectKey, WriteRefusedError, revision
 from extender.kube.resources import CLAIMS, PODS
 from extender.tools.fairness.fair_memory import FairMemory

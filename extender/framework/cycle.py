@@ -22,7 +22,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.plugin import NodeCheck, NodeOffer, Refusal, Refused
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
-from extender.framework.pods.extended_resources.special_claim import NO_SPECIAL, Needs
+from extender.framework.pods.extended_resources import NO_SPECIAL, Needs
 from extender.framework.pods.node_resources import HeldClaim, ShortageError, is_counted, taken
 from extender.framework.pods.reduced_claims import reduced
 from extender.kube.api import revision

@@ -36,7 +36,7 @@ from extender.framework.decisions.verdict import (
 from extender.framework.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.framework.passed_over_nodes import LATE_SECONDS, LateNodes
 from extender.framework.plugin import NodeCheck, Refusal, Refused
-from extender.framework.pods.extended_resources.special_claim import Needs, reaches_anywhere
+from extender.framework.pods.extended_resources import Needs, reaches_anywhere
 from extender.framework.ranking import Merits, Ranking
 from extender.framework.reasons import NONE, Reasons
 

@@ -33,7 +33,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import Cycle, fits, holding, open_cycle
 from extender.framework.decisions.solver import No, Remembered, Solver
 from extender.framework.pods.claims import Blocked
-from extender.framework.pods.extended_resources.special_claim import NO_SPECIAL, special_of
+from extender.framework.pods.extended_resources import NO_SPECIAL, special_of
 from extender.framework.pods.negotiated_claims import names_controller
 from extender.framework.pods.node_resources import is_counted
 from extender.kube.api import ObjectKey

@@ -11,10 +11,10 @@ from typing import Final, Generic, TypeVar
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.lease import SharedLease
 from extender.framework.bind_errors import ControllerRefusesError
-from extender.framework.controller_work import ControllerWork
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.negotiated_claims import awaited
 from extender.framework.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
+from extender.framework.task import ControllerWork
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.tools.fairness.turns import Turns
 

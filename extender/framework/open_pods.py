@@ -33,7 +33,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.filter import FilterResult
-from extender.framework.pods.extended_resources.requests import wanted
+from extender.framework.pods.extended_resources import wanted
 from extender.framework.pods.negotiated_claims import names_controller
 from extender.framework.ranking import Merits
 from extender.framework.reasons import Reasons

@@ -20,7 +20,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.pods.claims import PodClaims
-from extender.framework.pods.extended_resources.special_claim import Needs
+from extender.framework.pods.extended_resources import Needs
 from extender.framework.victims import NO_BORROWERS, JoinedOrder, VictimOrder, Victims
 
 

@@ -24,7 +24,7 @@ from extender.framework.filter import Bounds, FilterResult, ask, filter_nodes
 from extender.framework.handle import Handle
 from extender.framework.metrics import Metrics
 from extender.framework.open_pods import MOST_SECONDS, OpenPods
-from extender.framework.pods.claims_to_come import Foreseen
+from extender.framework.pods.claims import Foreseen
 from extender.framework.ranking import Decision, DecisionStore, Merits, WorthOfCpuScores, score_by_cpu, score_nodes
 from extender.framework.victims import Victims
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs

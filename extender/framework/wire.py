@@ -19,7 +19,7 @@ from allocator import InvalidObjectError
 from allocator.tools import JSON
 from extender.cluster.objects.pods import Pod, parse_pod, parse_waiting_pod, parse_whole_pod
 from extender.framework.filter import FilterResult
-from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.framework.pods.extended_resources import request_nouns
 from extender.framework.victims import Victims
 
 _T = TypeVar("_T")

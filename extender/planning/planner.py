@@ -26,7 +26,7 @@ from extender.framework.decisions.solver import No, Solver
 from extender.framework.filter import Bounds, FilterResult, filter_nodes
 from extender.framework.held_devices import found_on
 from extender.framework.pods.claims import Blocked, PodClaims, claim_from_template, claims_of, not_ready, unready
-from extender.framework.pods.extended_resources.special_claim import Needs
+from extender.framework.pods.extended_resources import Needs
 from extender.framework.ranking import score_nodes
 from extender.framework.reasons import Reasons
 from extender.kube.api import ObjectKey

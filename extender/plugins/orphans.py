@@ -15,7 +15,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.bind.bind import Binder
 from extender.framework.handle import Handle
-from extender.framework.pods.extended_resources.requests import is_ours
+from extender.framework.pods.extended_resources import is_ours
 from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.tools.faults import Faults
 

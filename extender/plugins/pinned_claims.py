@@ -34,7 +34,7 @@ from extender.framework.bound_pods import BoundPods, is_pinned, lacking, lacks, 
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.leased_work import LeasedWork, WaitingWork
-from extender.framework.pods.extended_resources.special_claim import reaches, without_devices
+from extender.framework.pods.extended_resources import reaches, without_devices
 from extender.framework.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.framework.rejected_pods import PATIENCE, Attention, RejectedPod
 from extender.framework.task import UNTIL_NEWS, BackgroundTask

@@ -17,10 +17,7 @@ WRITERS = ("cluster/writes", "lab", "node", "plugins/resource_classes", "faces/d
 slices; the fourth writes device classes; the fifth plays people, schedulers and kubelets before the server in memory.
 """
 
-REASONS = tuple(
-    f"framework/pods/{name}.py"
-    for name in ("claims", "extended_resources/requests", "extended_resources/special_claim")
-)
+REASONS = ("framework/pods/claims.py", "framework/pods/extended_resources.py")
 """Modules whose texts of several words are reasons of filter."""
 
 MODULES = [path for package in ("allocator", "extender") for path in sorted((ROOT / package).rglob("*.py"))]

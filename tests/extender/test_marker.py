@@ -12,7 +12,7 @@ from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.objects.pods import is_extended
 from extender.cluster.resource_quotas import pod_charges
 from extender.config.sources import load
-from extender.framework.pods.extended_resources.requests import wanted
+from extender.framework.pods.extended_resources import wanted
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ApiError
 from extender.kube.resources import PODS, QUOTAS

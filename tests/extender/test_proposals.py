@@ -52,7 +52,7 @@ THERE = {
     "`<class>.deviceclass.resource.k8s.io/devices`": ("extender/cluster/resource_quotas.py", ".deviceclass.resource."),
     "after a node's unexpected shutdown": ("tests/cluster/test_devices_elsewhere.py", "after_its_node_was_shut_down"),
     "`dra.memory`": ("extender/node/compute.py", "dra.memory"),
-    "holds 32 devices at most": ("extender/framework/pods/extended_resources/requests.py", "total > MAX_RESULTS"),
+    "holds 32 devices at most": ("extender/framework/pods/extended_resources.py", "total > MAX_RESULTS"),
 }
 """What the page says that there is: the place that has it."""
 

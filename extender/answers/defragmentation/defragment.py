@@ -27,8 +27,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import FilterResult
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
-from extender.framework.pods.extended_resources.requests import in_words, request_nouns, request_words
-from extender.framework.pods.extended_resources.special_claim import Needs
+from extender.framework.pods.extended_resources import Needs, in_words, request_nouns, request_words
 from extender.kube.api import ObjectKey
 from extender.planning.changes import Fork, ProposedChange, Suggestion
 from extender.planning.kube_scheduler import not_modeled, rejection

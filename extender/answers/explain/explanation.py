@@ -12,7 +12,7 @@ from allocator.obstacles import Obstacle, ReadValues
 from allocator.tools import did_you_mean, nearest, printable
 from extender.answers.explain.holders import Holder
 from extender.answers.explain.patches import ObjectPatch
-from extender.framework.pods.extended_resources.requests import in_words
+from extender.framework.pods.extended_resources import in_words
 from extender.kube.api import ObjectKey
 from extender.planning.changes import ProposedChange
 from extender.tools.table import TextTable, as_html

@@ -14,7 +14,7 @@ from extender.answers.observe.fleet import STATES, Fleet
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.framework.pods.extended_resources.requests import request_words
+from extender.framework.pods.extended_resources import request_words
 from extender.planning.device_counts import stranded_devices
 
 

@@ -39,7 +39,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.reservations import is_protected
 from extender.framework.pods.claims import PodClaims
-from extender.framework.pods.extended_resources.requests import request_name
+from extender.framework.pods.extended_resources import request_name
 from extender.kube.encoding import loads
 from extender.planning.changes import Fork, ProposedChange, Target, size
 

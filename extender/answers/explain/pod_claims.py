@@ -19,8 +19,14 @@ from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.resource_quotas import Account, Charge, Extended, claim_charges, parse_resource_quota, pod_charges
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.claims import claim_from_template, is_made_for
-from extender.framework.pods.extended_resources.requests import DemandError, demand, special_claim, wanted
-from extender.framework.pods.extended_resources.special_claim import class_serving, groups_of
+from extender.framework.pods.extended_resources import (
+    DemandError,
+    class_serving,
+    demand,
+    groups_of,
+    special_claim,
+    wanted,
+)
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL, CREATION_FAILED, MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, EVENTS, NAMESPACES, QUOTAS, TEMPLATES, Resource

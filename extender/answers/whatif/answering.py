@@ -29,7 +29,7 @@ from extender.cluster.priority_classes import ONLY_BUILT_IN, PriorityClasses, re
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.whole_pods import ListedPods
 from extender.framework.decisions.solver import Solver
-from extender.framework.pods.extended_resources.requests import request_nouns, request_words
+from extender.framework.pods.extended_resources import request_nouns, request_words
 from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import SchedulerChecks, not_modeled
 from extender.planning.planner import LateError, Planner, Queued, Turns, as_planned

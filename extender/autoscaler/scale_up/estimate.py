@@ -44,7 +44,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.likeness import likeness_of_resources
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
-from extender.framework.pods.extended_resources.special_claim import class_serving
+from extender.framework.pods.extended_resources import class_serving
 from extender.planning.device_counts import least_devices, stranded_devices, typical_devices
 from extender.planning.kube_scheduler import not_modeled_on_new_nodes
 from extender.planning.planner import Planner

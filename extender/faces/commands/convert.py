@@ -13,7 +13,7 @@ from extender.cluster.objects.resource_classes import ResourceClass
 from extender.faces.commands.options import PathsArgument, command
 from extender.faces.commands.output import FOUND_PROBLEMS, first_of, note, refuse, say
 from extender.faces.commands.reading import manifests_of
-from extender.framework.pods.extended_resources.requests import devices_json, group_requests
+from extender.framework.pods.extended_resources import devices_json, group_requests
 from extender.kube.claim_rules import check_expression
 from extender.kube.resources import CLAIMS, CLASSES, RESOURCE_CLASSES, TEMPLATES
 from extender.lab.manifests import Loaded, ManifestObject, load_objects

@@ -25,9 +25,8 @@ from extender.framework.bind_errors import BindError, ResourceQuotaRefusesError
 from extender.framework.bound_pods import is_pinned, lacks_some
 from extender.framework.cycle import refreshed
 from extender.framework.decisions.verdict import PendingReason
-from extender.framework.pods.claims_to_come import unmade
-from extender.framework.pods.extended_resources.requests import request_nouns, request_words
-from extender.framework.pods.extended_resources.special_claim import without_devices
+from extender.framework.pods.claims import unmade
+from extender.framework.pods.extended_resources import request_nouns, request_words, without_devices
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError

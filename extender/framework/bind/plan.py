@@ -30,10 +30,8 @@ from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.held_devices import confirmed, found_on, nominated_near
 from extender.framework.passed_over_nodes import LateNodes, RestlessNodes
 from extender.framework.plugin import NodeOffer, WaitingPlugin
-from extender.framework.pods.claims import Blocked, PodClaims
-from extender.framework.pods.claims_to_come import foreseen
-from extender.framework.pods.extended_resources.requests import request_nouns
-from extender.framework.pods.extended_resources.special_claim import Needs
+from extender.framework.pods.claims import Blocked, PodClaims, foreseen
+from extender.framework.pods.extended_resources import Needs, request_nouns
 from extender.framework.pods.node_resources import ShortageError
 from extender.kube.api import ObjectKey
 from extender.tools.offload import Of, Offload, at_once

@@ -11,7 +11,7 @@ from allocator import Features
 from extender.cluster.objects.kueue import PENDING, READY, CheckState, PodSet, ResourceFlavor, Workload
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
-from extender.framework.pods.extended_resources.special_claim import without_devices
+from extender.framework.pods.extended_resources import without_devices
 
 JOB_LABEL: Final = "dra-extender.dev/admitted-for"
 """The label of pods that a ready check has let in: the uid of the workload, and the place of the pod set in it."""

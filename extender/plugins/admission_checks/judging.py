@@ -14,7 +14,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.bound_pods import is_pinned, lacks_some
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import FilterResult
-from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.framework.pods.extended_resources import request_nouns
 from extender.planning.kube_scheduler import SchedulerChecks
 from extender.planning.planner import LateError, Planner
 from extender.planning.queue import waiting_pods

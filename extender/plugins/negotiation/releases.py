@@ -27,9 +27,8 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims import ClaimWrites
 from extender.cluster.writes.reservations import unprotected
 from extender.framework.bound_pods import needs_claims
-from extender.framework.controller_work import ControllerWork
 from extender.framework.pods.claims import named_claims
-from extender.framework.task import UNTIL_NEWS, BackgroundTask
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, ControllerWork
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.encoding import dumped
 from extender.kube.resources import PODS

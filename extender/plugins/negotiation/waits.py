@@ -15,10 +15,9 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.framework.controller_work import ControllerWork
 from extender.framework.cycle import refreshed
 from extender.framework.pods.claims import Blocked, claims_of
-from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, NodeLists, Rejection, share_of
+from extender.framework.task import UNTIL_NEWS, BackgroundTask, ControllerWork, Found, NodeLists, Rejection, share_of
 from extender.plugins.negotiation.known_controller import MOST_AT_ONCE
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.tools.fairness.fair_memory import ReportingMemory

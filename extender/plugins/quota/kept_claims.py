@@ -16,7 +16,7 @@ from extender.cluster.objects.device_quotas import Amounts, DeviceLimit
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.decisions.solver import No, Remembered, Solver
-from extender.framework.pods.extended_resources.special_claim import special_of
+from extender.framework.pods.extended_resources import special_of
 from extender.framework.pods.negotiated_claims import NegotiationError, names_controller, negotiated
 from extender.framework.pods.reduced_claims import reduced_claim
 from extender.plugins.quota.usage import LimitMeter, Taken, in_flight, least

@@ -15,7 +15,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach
 from extender.framework.passed_over_nodes import FIRST_PAUSE, MOST_PAUSE, MOST_PODS
-from extender.framework.pods.extended_resources.requests import wanted
+from extender.framework.pods.extended_resources import wanted
 from extender.tools.fairness.fair_memory import FairMemory
 
 TURN_SECONDS: Final = 30.0

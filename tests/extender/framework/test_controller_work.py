@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from extender.cluster.objects.claims import MARK, MARK_FINALIZER
-from extender.framework.controller_work import ControllerWork
+from extender.framework.task import ControllerWork
 from extender.kube.api import ObjectKey, timestamp
 from extender.kube.resources import LEASES
 from extender.plugins.immediate_claims import IMMEDIATE_CLAIMS

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from allocator import Reason
 from allocator.reason import Cause, request_noun
-from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.framework.pods.extended_resources import request_nouns
 from extender.framework.reasons import Reasons
 from tests.kit.clusters import parsed, pod
 

@@ -26,7 +26,7 @@ from extender.faces.http.verb_endpoints import Application, Endpoints
 from extender.framework import wire
 from extender.framework.decision_log import DecisionLog, Draft
 from extender.framework.filter import FilterResult
-from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.framework.pods.extended_resources import request_nouns
 from extender.framework.service import Service
 from extender.framework.task import share_of
 from extender.framework.verb import EXAMPLE_POD, NO_ENTRY, Doc, Verb, count_facts, filter_facts, pod_facts

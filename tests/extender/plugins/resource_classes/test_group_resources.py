@@ -13,7 +13,7 @@ from extender import Cluster
 from extender.cluster.objects.claims import SPECIAL, parse_claim_object
 from extender.cluster.objects.resource_classes import parse_resource_class
 from extender.faces.commands.main import app
-from extender.framework.pods.extended_resources.requests import demand, in_words, request_words, special_claim
+from extender.framework.pods.extended_resources import demand, in_words, request_words, special_claim
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.plugins.resource_classes.device_class import judge

@@ -7,7 +7,7 @@ from allocator import Features
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import SPECIAL
 from extender.framework.filter import Bounds, filter_nodes
-from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.framework.pods.extended_resources import request_nouns
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from tests.kit import virtualtime

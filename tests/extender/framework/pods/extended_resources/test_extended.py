@@ -7,7 +7,7 @@ import pytest
 
 from extender.cluster.objects.extended_resources import RequestMapping
 from extender.cluster.objects.pods import Pod, parse_pod
-from extender.framework.pods.extended_resources.requests import DemandError, demand, wanted
+from extender.framework.pods.extended_resources import DemandError, demand, wanted
 from tests.kit.clusters import pod
 
 GPU, NIC = "example.com/gpu", "example.com/nic"

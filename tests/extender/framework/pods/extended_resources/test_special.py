@@ -10,7 +10,7 @@ from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.writes.events import Note
 from extender.framework.bind_errors import REFUSALS
 from extender.framework.passed_over_nodes import OVER_QUOTA
-from extender.framework.pods.extended_resources.requests import is_ours
+from extender.framework.pods.extended_resources import is_ours
 from extender.framework.victims import Victims
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER

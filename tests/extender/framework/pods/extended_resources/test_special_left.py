@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import orjson
 
-from extender.framework.pods.extended_resources.requests import demand, special_claim
+from extender.framework.pods.extended_resources import demand, special_claim
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from extender.plugins.orphans import IDLE, PERIOD, OrphanCollector

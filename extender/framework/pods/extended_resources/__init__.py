@@ -1,1 +1,0 @@
-"""Extended resources that are served by devices (KEP-5004)."""
