@@ -12,8 +12,15 @@ import pytest
 from allocator.tools import Fields
 from extender.kube.api import ConnectError
 from extender.kube.connection.connection import open_connection
-from extender.kube.connection.credential_plugin import CredentialPlugin, PluginCredential
-from extender.kube.connection.credentials import Configuration, Origin, find_origin, load_credentials, of_this_pod
+from extender.kube.connection.credentials import (
+    Configuration,
+    CredentialPlugin,
+    Origin,
+    PluginCredential,
+    find_origin,
+    load_credentials,
+    of_this_pod,
+)
 from tests.kit.certificates import Authority
 from tests.kit.servers.canned import HTTPS, config_text
 
