@@ -1,13 +1,16 @@
-"""Objects of earlier APIs, written anew with the fields of today; what has no counterpart is told.
+"""Objects as proposals and earlier APIs write them (KEP-14, KEP-3063, KEP-3675), and what they are today.
 
-A field of another object may decide what becomes of a field: claims name their parameters, and pods name classes.
+An object is written anew with the fields of today; what has no counterpart is told. A field of another object may
+decide what becomes of a field: claims name their parameters, and pods name classes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from allocator import Problem
 from allocator.model.json import CONTROLLER, PARAMETERS_REF, SUITABLE_NODES
 from allocator.model.validation import POD_SPECS, is_resource_of_containers
 from allocator.tools import did_you_mean, jsontext, nearest
@@ -16,8 +19,177 @@ from extender.cluster.objects.claims import ALLOCATION_MODE, DELAYED, IMMEDIATE
 from extender.cluster.objects.resource_classes import VERSION
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, PODS, RESOURCE_CLASSES, TEMPLATES
-from extender.lab.old_forms.changes import Change, Changes, Object, mapping, mappings, without
-from extender.lab.old_forms.structured import CLAIM_PARAMETERS, CLASS_PARAMETERS, class_spec, requests_of
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change of one field.
+
+    Attributes:
+        path: of the old field.
+        today: what has its place; or, if the field is lost, why nothing has it, or what to do.
+    """
+
+    path: str
+    today: str
+    is_lost: bool = False
+
+    @property
+    def problem(self) -> Problem:
+        """The problem with an object that has the field."""
+        if self.is_lost:
+            return Problem(self.path, f"has no counterpart: {self.today}")
+        return Problem(self.path, f"is {self.today} today; dra-extender convert writes it")
+
+
+class Changes:
+    """Collects what becomes of the fields of one object."""
+
+    def __init__(self) -> None:
+        self.found: list[Change] = []
+
+    def become(self, path: str, today: str) -> None:
+        """A field has another place, or another name, today."""
+        self.found.append(Change(path, today))
+
+    def lose(self, path: str, why: str) -> None:
+        """A field has none."""
+        self.found.append(Change(path, why, is_lost=True))
+
+    def lose_others(self, data: Mapping[str, Any], path: str, known: Collection[str]) -> None:
+        """All fields that are not known are lost."""
+        for name in sorted(data.keys() - set(known)):
+            self.lose(f"{path}.{name}".removeprefix("."), "the old API had no such field, or it is read no more")
+
+
+def mapping(value: object) -> Object:
+    """A JSON object; empty if the value is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: object) -> list[Object]:
+    """The JSON objects in a list; empty if the value is no list."""
+    return [mapping(each) for each in value] if isinstance(value, list) else []
+
+
+def without(data: Mapping[str, Any], names: Iterable[str]) -> Object:
+    """An object without some of its fields."""
+    left_out = set(names)
+    return {name: value for name, value in data.items() if name not in left_out}
+
+
+CLAIM_PARAMETERS: Final = "ResourceClaimParameters"
+CLASS_PARAMETERS: Final = "ResourceClassParameters"
+
+_ATTRIBUTES: Final = re.compile(r"\battributes\.(\w+)")
+_PLACES: Final[Mapping[str, str]] = {
+    "quantity": "capacity",
+    **dict.fromkeys(("bool", "int", "string", "version"), "attributes"),
+}
+"""Where a device has today what an attribute of a type was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a claim that parameters become: requests and configuration."""
+
+    requests: Sequence[Object]
+    config: Sequence[Object]
+
+
+def requests_of(parameters: Mapping[str, Any], class_name: str, path: str, changes: Changes) -> Parts:
+    """The requests for what the parameters of a claim ask for.
+
+    Args:
+        parameters: a ResourceClaimParameters.
+        class_name: the device class of the claim.
+        path: of the field that names the parameters, for problems.
+        changes: told what is lost.
+    """
+    requests: list[Object] = []
+    config: list[Object] = []
+    known = ("apiVersion", "kind", "metadata", "generatedFrom", "shareable", "driverRequests")
+    changes.lose_others(parameters, path, known)
+    if parameters.get("shareable") is False:
+        changes.lose(
+            f"{path}.shareable", "any number of pods can use a claim; write a claim template for one claim each"
+        )
+    for number, of_driver in enumerate(mappings(parameters.get("driverRequests"))):
+        at, driver = f"{path}.driverRequests[{number}]", str(of_driver.get("driverName") or "")
+        changes.lose_others(of_driver, at, ("driverName", "requests", "vendorParameters"))
+        names: list[str] = []
+        for index, each in enumerate(mappings(of_driver.get("requests"))):
+            changes.lose_others(each, f"{at}.requests[{index}]", ("namedResources", "vendorParameters"))
+            name = f"request-{len(requests)}"
+            names.append(name)
+            selector = f"{at}.requests[{index}].namedResources.selector"
+            expression = expression_of(mapping(each.get("namedResources")).get("selector"), driver, selector, changes)
+            exactly = {"deviceClassName": class_name, "selectors": [{"cel": {"expression": expression}}]}
+            requests.append({"name": name, "exactly": exactly})
+            config += _config(driver, each.get("vendorParameters"), [name])
+        config += _config(driver, of_driver.get("vendorParameters"), names)
+    return Parts(requests, config)
+
+
+def class_spec(driver: str, parameters: Mapping[str, Any], path: str, changes: Changes) -> Object:
+    """The spec of the device class for a class whose devices the scheduler allocates.
+
+    Args:
+        driver: of the class.
+        parameters: a ResourceClassParameters; empty if the class names none.
+        path: of the field that names the parameters, for problems.
+        changes: told what is lost.
+    """
+    changes.lose_others(
+        parameters, path, ("apiVersion", "kind", "metadata", "generatedFrom", "filters", "vendorParameters")
+    )
+    filters = {
+        str(each.get("driverName") or driver): expression_of(
+            mapping(each.get("namedResources")).get("selector"),
+            str(each.get("driverName") or driver),
+            f"{path}.filters[{index}].namedResources.selector",
+            changes,
+        )
+        for index, each in enumerate(mappings(parameters.get("filters")))
+    }
+    of_vendor = mappings(parameters.get("vendorParameters"))
+    drivers = dict.fromkeys((driver, *filters, *(str(each.get("driverName") or driver) for each in of_vendor)))
+    ways = [filters.get(each) or of_driver(each) for each in drivers]
+    expression = ways[0] if len(ways) == 1 else " || ".join(f"({each})" for each in ways)
+    config = [
+        part for each in of_vendor for part in _config(str(each.get("driverName") or driver), each.get("parameters"))
+    ]
+    spec: Object = {"selectors": [{"cel": {"expression": expression}}]}
+    return {**spec, "config": config} if config else spec
+
+
+def expression_of(selector: object, driver: str, path: str, changes: Changes) -> str:
+    """A selector of named resources as an expression over a device of a driver."""
+    if not isinstance(selector, str) or selector.strip() in {"", "true"}:
+        return of_driver(driver)
+    for type_ in sorted({each for each in _ATTRIBUTES.findall(selector) if each not in _PLACES}):
+        changes.lose(path, f"attributes.{type_}: write the condition with attributes that devices have today")
+    quoted = jsontext.dumps(driver)
+
+    def place(found: re.Match[str]) -> str:
+        return f"device.{_PLACES.get(found[1], 'attributes')}[{quoted}]"
+
+    return f"{of_driver(driver)} && ({_ATTRIBUTES.sub(place, selector)})"
+
+
+def of_driver(driver: str) -> str:
+    """The expression that selects all devices of a driver."""
+    return f"device.driver == {jsontext.dumps(driver)}"
+
+
+def _config(driver: str, parameters: object, requests: Iterable[str] = ()) -> Iterator[Object]:
+    if parameters is not None:
+        opaque = {"opaque": {"driver": driver, "parameters": parameters}}
+        names = list(requests)
+        yield {"requests": names, **opaque} if names else opaque
+
 
 _SELECTOR: Final = "resourceSelector"
 _NAMES: Final = (_SELECTOR, "labelSelector", "resourceSelectorRequirements")
