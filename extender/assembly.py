@@ -62,7 +62,7 @@ from extender.framework.service import Service
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api
 from extender.planning.changes import Suggest
-from extender.planning.templates.catalog import Catalog
+from extender.planning.templates import Catalog
 from extender.plugins import (
     abandoned_claims,
     binding_conditions,

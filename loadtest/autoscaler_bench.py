@@ -32,8 +32,7 @@ from extender.faces.grpc.server import decode_options, encode_expansion
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
 from extender.kube.resources import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
-from extender.planning.templates.catalog import Catalog
-from extender.planning.templates.node_templates import load_templates
+from extender.planning.templates import Catalog, load_templates
 from extender.plugins.table import PLUGINS
 from extender.tools.fairness.decoding_turns import at_once
 from tests.kit.objects import synthetic

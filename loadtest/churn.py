@@ -23,7 +23,7 @@ from extender.kube.api import ObjectKey, key_of
 from extender.kube.resources import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES
 from extender.lab.api import MemoryApi
 from extender.lab.cluster import ClaimController
-from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates import read_catalog
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
 

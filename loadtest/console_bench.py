@@ -28,7 +28,7 @@ from extender.faces.serving.listeners import FurtherServer, server_config
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.lab.api import MemoryApi
-from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates import read_catalog
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from tests.kit.measure import MEGABYTE, resident

@@ -22,7 +22,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.faces.simulation.cluster import Cluster
 from extender.lab.api import MemoryApi
-from extender.planning.templates.catalog import Catalog
+from extender.planning.templates import Catalog
 from loadtest.explain_bench import DRIVER, FILTERS, Still, asking, cluster, filters
 
 EXAMPLE = Path(__file__).parents[1] / "config" / "example"

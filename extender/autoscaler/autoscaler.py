@@ -28,7 +28,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.service import Service
 from extender.kube.api import Api, ObjectKey
-from extender.planning.templates.catalog import Catalog, Supply
+from extender.planning.templates import Catalog, Supply
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget
 from extender.tools.offload import Offload, in_thread

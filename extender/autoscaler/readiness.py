@@ -24,8 +24,7 @@ from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, key_of
 from extender.kube.resources import DAEMON_SETS
 from extender.planning.kube_scheduler import rejection, tolerating
-from extender.planning.templates.blueprints import local_pools
-from extender.planning.templates.catalog import Supply
+from extender.planning.templates import Supply, local_pools
 
 DRIVERS: Final = "dra-extender.dev/drivers"
 """Annotation of a DaemonSet: the names of the drivers that its pods run, with commas between them."""

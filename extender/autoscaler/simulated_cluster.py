@@ -49,8 +49,7 @@ from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import SchedulerChecks
 from extender.planning.node_room import NodeRoom, demand_of
 from extender.planning.planner import Planner, as_planned
-from extender.planning.templates.blueprints import Blueprint, with_new_node, without_devices
-from extender.planning.templates.catalog import Supply
+from extender.planning.templates import Blueprint, Supply, with_new_node, without_devices
 from extender.plugins.negotiation.allocating import merged
 from extender.plugins.negotiation.protocol import ClaimAsk, NodeName
 

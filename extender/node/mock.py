@@ -18,7 +18,7 @@ from extender.kube.connection.credentials import Origin
 from extender.node.cdi import CdiFolder
 from extender.node.driver import AllocatedClaim, AllocatedDevice, PreparedDevice
 from extender.node.running import PublishedDriver, open_api, read_node, run
-from extender.planning.templates.node_templates import NodeTemplate, of_node
+from extender.planning.templates import NodeTemplate, of_node
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Z0-9]")
 

@@ -33,8 +33,7 @@ from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import DAEMON_SETS, PODS, POOL_REQUESTS, Resource
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import LOADED
-from extender.planning.templates.catalog import Catalog
-from extender.planning.templates.node_templates import load_templates
+from extender.planning.templates import Catalog, load_templates
 from extender.plugins.negotiation.questions import ParameterReader, resource_of
 from extender.tools.offload import at_once
 from tests.corpus.api import RecordedApi

@@ -18,7 +18,7 @@ from extender.framework.metrics import Metrics
 from extender.kube.api import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, SLICES
 from extender.node.cci.admissions import CciMetrics
-from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates import read_catalog
 from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.tools.intake import Budget

@@ -20,7 +20,7 @@ from extender.framework.victims import Victims
 from extender.framework.wire import FilterArgs, PreemptArgs
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS, SLICES, Resource
-from extender.planning.templates.catalog import Catalog, Supply
+from extender.planning.templates import Catalog, Supply
 from tests.extender.autoscaler.scenes import GROUP as GROUP_LABEL
 from tests.extender.autoscaler.scenes import group_of, pending
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, negotiated_class

@@ -25,7 +25,7 @@ from extender.kube.resources import RESOURCES, SLICES
 from extender.node.compute import CPU_DRIVER, MEMORY_DRIVER
 from extender.node.compute_running import LISTS_CLAIMS, MANAGERS
 from extender.node.running import PERMISSIONS
-from extender.planning.templates.node_templates import load_templates
+from extender.planning.templates import load_templates
 from tests.extender.deployed import (
     CHART,
     CONFIG_CHECK,

@@ -25,7 +25,7 @@ from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import PODS, RESOURCES
 from extender.lab.api import MemoryApi
 from extender.lab.cluster import ClaimController
-from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates import read_catalog
 from extender.plugins.table import PLUGINS
 from extender.tools.offload import Offload, in_thread
 from tests.kit.objects import parts

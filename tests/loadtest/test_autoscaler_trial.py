@@ -10,7 +10,7 @@ import pytest
 from rich.progress import Progress
 
 from extender.client import AutoscalerClient
-from extender.planning.templates.node_templates import load_templates
+from extender.planning.templates import load_templates
 from loadtest.autoscaler import InputError, Situation, read, scale_up, tables
 from tests.extender.autoscaler.scenes import machine, pod_of
 from tests.kit.places import CONFIG

@@ -35,7 +35,7 @@ from extender.planning.kube_scheduler import SchedulerChecks, not_modeled
 from extender.planning.planner import LateError, Planner, Queued, Turns, as_planned
 from extender.planning.pod_group_rules import Attempts
 from extender.planning.queue import waiting_pods
-from extender.planning.templates.catalog import Catalog, Supply
+from extender.planning.templates import Catalog, Supply
 
 _GANG: Final = "pods of groups are judged one by one here, not as a group"
 _CONTROLLERS: Final = "controllers of negotiated claims are not asked: their claims wait here"

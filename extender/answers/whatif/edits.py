@@ -39,8 +39,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.planning.kube_scheduler import DEFAULT_SCHEDULER
 from extender.planning.planner import TIED, unbound, with_claims
-from extender.planning.templates.blueprints import Blueprint, learned, with_new_node
-from extender.planning.templates.catalog import HOSTNAME, OF_KUBERNETES, Supply
+from extender.planning.templates import HOSTNAME, OF_KUBERNETES, Blueprint, Supply, learned, with_new_node
 from extender.plugins.preemption.evictions import budgets_covering
 from extender.tools.user_error import suggestion
 

@@ -28,8 +28,7 @@ from extender.planning.changes import ProposedChange, Suggestion
 from extender.planning.device_counts import free_devices
 from extender.planning.kube_scheduler import SchedulerChecks, rejection
 from extender.planning.planner import Planner
-from extender.planning.templates.blueprints import with_new_node
-from extender.planning.templates.catalog import HOSTNAME, Catalog, Group, Supply
+from extender.planning.templates import HOSTNAME, Catalog, Group, Supply, with_new_node
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ from extender.faces.http.app import create_app
 from extender.framework.pod_and_claim_states import PodState, state_of_pod
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import RESOURCES
-from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates import read_catalog
 from extender.tools.offload import in_thread
 
 _HOST = "http://127.0.0.1:8888"

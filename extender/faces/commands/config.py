@@ -11,8 +11,7 @@ from extender.config.sources import SettingsError
 from extender.faces.commands.options import ConfigOption, command, command_group, parse_path, text_of
 from extender.faces.commands.output import FOUND_PROBLEMS, refuse, say, warn
 from extender.faces.commands.reading import settings_of
-from extender.planning.templates.catalog import read_catalog
-from extender.planning.templates.node_templates import TemplateError
+from extender.planning.templates import TemplateError, read_catalog
 
 
 @command("dra-extender config print --config config/extender.yaml")

@@ -44,7 +44,7 @@ from extender.framework.pods.stand_in import stand_in
 from extender.kube.api import Api, ConnectError, ObjectKey, key_of
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import PODS
-from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates import read_catalog
 from extender.tools.logs import log_quietly
 from extender.tools.user_error import UserError
 

@@ -15,7 +15,7 @@ from extender.faces.commands.output import fail
 from extender.kube.connection.credentials import find_origin
 from extender.node import cpu_list
 from extender.node.topology import Topology, read_file, read_machine
-from extender.planning.templates.node_templates import load_templates
+from extender.planning.templates import load_templates
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from extender.tools.user_error import installing

@@ -35,9 +35,17 @@ from extender.faces.commands.reading import one_cluster, settings_of
 from extender.kube.api import ConnectError, RawObject
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import NODES, SLICES, Resource
-from extender.planning.templates.blueprints import Blueprint
-from extender.planning.templates.catalog import HOSTNAME, OF_KUBERNETES, Catalog, Supply, read_catalog
-from extender.planning.templates.node_templates import NODE_NAME, load_templates, of_node
+from extender.planning.templates import (
+    HOSTNAME,
+    NODE_NAME,
+    OF_KUBERNETES,
+    Blueprint,
+    Catalog,
+    Supply,
+    load_templates,
+    of_node,
+    read_catalog,
+)
 from extender.tools.logs import log_quietly
 from extender.tools.user_error import UserError
 

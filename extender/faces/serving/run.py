@@ -60,7 +60,7 @@ from extender.kube.permissions import ANSWERS_CHECKS, EVICTS, LIFTS_GATES, WRITE
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import OF_KUEUE, RESOURCES
 from extender.lab.cluster import EmbeddedCluster
-from extender.planning.templates.catalog import Catalog, read_catalog
+from extender.planning.templates import Catalog, read_catalog
 from extender.tools import logs
 from extender.tools.intake import BUDGET_SHARE, Budget
 from extender.tools.offload import Searches, switching_soon

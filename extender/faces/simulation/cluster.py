@@ -55,7 +55,7 @@ from extender.lab.manifests import (
     unauthorized,
 )
 from extender.planning.kube_scheduler import NodeChoice, not_modeled
-from extender.planning.templates.catalog import Catalog, read_catalog
+from extender.planning.templates import Catalog, read_catalog
 from extender.plugins.negotiation.questions import resource_of
 from extender.tools.logs import log_quietly
 from extender.tools.offload import at_once

@@ -18,8 +18,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
-from extender.planning.templates.catalog import Catalog, Supply
-from extender.planning.templates.node_templates import NodeTemplate, load_templates
+from extender.planning.templates import Catalog, NodeTemplate, Supply, load_templates
 from tests.kit.clusters import CREATED, DRIVER, GPU, Cluster, Object, claim_template, node, parsed, pod, solver
 from tests.kit.servers.memory import memory_api
 

@@ -25,8 +25,7 @@ from extender.framework.pods.claims import PodClaims, claims_of
 from extender.kube.api import RawObject
 from extender.planning.device_counts import stranded_devices
 from extender.planning.planner import Planner, as_planned
-from extender.planning.templates.catalog import Catalog, Supply
-from extender.planning.templates.node_templates import load_templates
+from extender.planning.templates import Catalog, Supply, load_templates
 from tests.extender.autoscaler.scenes import (
     BIG,
     GROUP,

@@ -16,7 +16,7 @@ from extender.autoscaler.sessions import (
 )
 from extender.autoscaler.simulated_cluster import World
 from extender.framework.decisions.solver import No
-from extender.planning.templates.catalog import Catalog, Supply
+from extender.planning.templates import Catalog, Supply
 from tests.extender.autoscaler.scenes import machine, made_up, node_template, pod_of, world_of
 from tests.kit.clusters import GPU, local_slice, parsed, snapshot_of, solver
 from tests.kit.virtualtime import StillClock

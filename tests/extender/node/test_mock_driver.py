@@ -8,7 +8,7 @@ from allocator import parse_node
 from extender.faces.commands.main import app
 from extender.faces.commands.output import USAGE
 from extender.node.mock import no_template
-from extender.planning.templates.node_templates import load_templates
+from extender.planning.templates import load_templates
 from tests.extender.faces.commands.scenes import RUNNER
 from tests.kit.clusters import node
 

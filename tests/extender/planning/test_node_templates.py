@@ -7,9 +7,7 @@ import pytest
 import yaml
 
 from allocator import Features, Node
-from extender.planning.templates.blueprints import Blueprint
-from extender.planning.templates.catalog import Catalog, Supply
-from extender.planning.templates.node_templates import NODE_NAME, TemplateError, load_templates
+from extender.planning.templates import NODE_NAME, Blueprint, Catalog, Supply, TemplateError, load_templates
 from tests.extender.autoscaler.scenes import GROUP, machine, node_template, templates_of, world_of
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, network_slice, node, snapshot_of
 

@@ -17,7 +17,7 @@ from extender.assembly import suggestions
 from extender.config.settings import Settings
 from extender.faces.commands.template import describe
 from extender.kube.api import ObjectKey
-from extender.planning.templates.catalog import Catalog
+from extender.planning.templates import Catalog
 from tests.extender.answers.defragmentation.scenes import moves, runs, waits
 from tests.extender.answers.defragmentation.test_defragmentation_laws import World, carried_out, worlds
 from tests.extender.autoscaler.scenes import GROUP, machine, node_template, templates_of

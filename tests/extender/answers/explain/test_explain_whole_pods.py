@@ -11,7 +11,7 @@ from extender.assembly import Extender, Surroundings, make_extender
 from extender.config.settings import Settings
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
-from extender.planning.templates.catalog import Catalog
+from extender.planning.templates import Catalog
 from tests.extender.cluster.test_whole_pods import ROOM, fake_of, lister, plain
 from tests.kit.clusters import GPU, Cluster, Object, app_over, claim, client_of, local_slice, node, pod, solver
 from tests.kit.servers.transport import FakeApi, Fault

@@ -6,7 +6,7 @@ from dataclasses import replace
 from extender.answers.whatif.answer import MOST_PREEMPTIONS, WhatIfAnswer
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.question import read_question
-from extender.planning.templates.catalog import Catalog
+from extender.planning.templates import Catalog
 from extender.tools.faults import RefusedError
 from tests.extender.answers.whatif.test_what_if import asked, world
 from tests.kit.clusters import Cluster, claim, pod

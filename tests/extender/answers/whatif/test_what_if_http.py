@@ -19,7 +19,7 @@ from extender.faces.http.app import Listener
 from extender.faces.http.endpoints.what_if import LONGEST_QUESTION, add_what_if
 from extender.faces.http.limits.bodies import Bodies
 from extender.kube.resources import PODS
-from extender.planning.templates.catalog import Catalog
+from extender.planning.templates import Catalog
 from extender.tools.fairness.places import MOST_WAITING, CrowdedError
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget

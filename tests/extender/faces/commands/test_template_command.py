@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from allocator import Features
 from extender.faces.commands.main import app
 from extender.faces.commands.output import OK, USAGE
-from extender.planning.templates.blueprints import Blueprint, learned
-from extender.planning.templates.node_templates import load_templates
+from extender.planning.templates import Blueprint, learned, load_templates
 from tests.kit.clusters import DRIVER, Object, local_slice, node, snapshot_of
 from tests.kit.places import CONFIG
 

@@ -24,7 +24,7 @@ from extender.faces.http.endpoints import explain
 from extender.kube.resources import NODES, PODS
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load
-from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates import read_catalog
 from extender.tools.offload import at_once
 from tests.corpus.chance import clocks, without_chance
 from tests.kit import virtualtime

@@ -13,7 +13,7 @@ from extender.framework.background_runner import PAUSE_SECONDS
 from extender.framework.wire import decode_filter
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load
-from extender.planning.templates.catalog import Catalog
+from extender.planning.templates import Catalog
 from extender.tools.offload import at_once
 from tests.kit import virtualtime
 from tests.kit.places import ROOT

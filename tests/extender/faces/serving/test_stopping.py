@@ -19,7 +19,7 @@ from extender.faces.serving.listeners import Port, Ports
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import RESOURCES, Resource
 from extender.lab.api import MemoryApi
-from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates import read_catalog
 from tests.kit.clusters import GPU, NOW, binding, claim, local_slice, node, pod
 
 OBJECTS = (

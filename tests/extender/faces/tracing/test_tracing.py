@@ -25,7 +25,7 @@ from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.kube.connection.transport import HttpRequest as Asking
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS
-from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates import read_catalog
 from extender.tools.offload import in_thread
 from tests.extender.kube.live_scenes import SERVED, default, half, make_claim
 from tests.kit.clusters import GPU, Cluster, asking, binding, claim, client_of, local_slice, node, pod, solver
