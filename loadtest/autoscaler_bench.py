@@ -34,7 +34,7 @@ from extender.framework.decisions.solver import No, Solver
 from extender.kube.resources import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
 from extender.planning.templates import Catalog, load_templates
 from extender.plugins.table import PLUGINS
-from extender.tools.fairness.decoding_turns import at_once
+from extender.tools.intake import at_once
 from tests.kit.objects import synthetic
 from tests.kit.objects.parts import api_object, claim_spec, exactly
 from tests.kit.protobuf import request

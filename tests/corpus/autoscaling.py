@@ -3,7 +3,7 @@
 import json
 
 from extender.faces.grpc.server import best_options, decode_options, encode_expansion
-from extender.tools.fairness.decoding_turns import at_once
+from extender.tools.intake import at_once
 from tests.corpus.machines import CONTROLLER, GROUP, ZONE, machine
 from tests.corpus.stage import Stage
 from tests.corpus.waiting import party

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from allocator.tools import JSON
 from extender.framework.wire import WireError
-from extender.tools.fairness.decoding_turns import Steps, at_once
+from extender.tools.intake import Steps, at_once
 from extender.tools.protobuf import Declarations, Messages
 
 MOST_FIELDS: Final = 250_000

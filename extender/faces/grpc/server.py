@@ -31,9 +31,8 @@ from extender.faces.grpc.opening import GrpcError, Start
 from extender.framework.metrics import Metrics
 from extender.framework.wire import WireError
 from extender.kube.certificates import CertificateError, CertificateFiles, Certificates, Pem
-from extender.tools.fairness.decoding_turns import Steps, at_once
 from extender.tools.faults import RefusedError
-from extender.tools.intake import Budget, Room, Source
+from extender.tools.intake import Budget, Room, Source, Steps, at_once
 from extender.tools.offload import frameless, in_thread, waited_for
 
 

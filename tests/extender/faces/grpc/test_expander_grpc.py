@@ -28,8 +28,7 @@ from extender.faces.grpc.server import Newest, decode_options
 from extender.framework.metrics import Metrics
 from extender.framework.wire import WireError
 from extender.kube.certificates import CertificateFiles, Certificates
-from extender.tools.fairness.decoding_turns import at_once
-from extender.tools.intake import Budget, Source
+from extender.tools.intake import Budget, Source, at_once
 from extender.tools.offload import in_thread
 from tests.extender.autoscaler.scenes import autoscaler_over, machine, node_template, pod_of
 from tests.extender.faces.grpc.scenes import call, serving

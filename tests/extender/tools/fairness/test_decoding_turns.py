@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from extender.tools.fairness.decoding_turns import SLICE_SECONDS, DecodingTurns, Steps
+from extender.tools.intake import SLICE_SECONDS, DecodingTurns, Steps
 from extender.tools.offload import at_once
 from tests.kit import virtualtime
 from tests.kit.virtualtime import in_virtual_time
