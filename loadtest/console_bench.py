@@ -23,7 +23,7 @@ from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
-from extender.faces.http.limits.connections import VERBS
+from extender.faces.http.connections import VERBS
 from extender.faces.serving.listeners import FurtherServer, server_config
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES

@@ -17,7 +17,7 @@ import uvloop
 
 from extender.cluster.live import connect
 from extender.cluster.writes.reservations import is_protected, protected
-from extender.faces.http.limits.connections import OnePacketProtocol
+from extender.faces.http.connections import OnePacketProtocol
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, key_of, timestamp
 from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.config.settings import Settings
-from extender.faces.http.limits.connections import VERBS
+from extender.faces.http.connections import VERBS
 from extender.faces.serving.listeners import server_config
 from loadtest.stage import Connection, Process, Stage, asked_names, request, stage, verb
 from tests.kit.measure import machine

@@ -1,24 +1,169 @@
-"""The demo as a whole: who takes part in it, and how time passes there."""
+"""The demo as a whole: its scenes, who takes part in it, and how time passes there.
+
+Each scene shows one thing, with pods of its own.
+"""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import httpx
 
 from extender.client import AsyncAutoscalerClient, UnreachableError
 from extender.faces.demo.autoscaler import Autoscaler
-from extender.faces.demo.calls import Calls
-from extender.faces.demo.scenes import PEOPLE, Stage, notebooks, play
-from extender.faces.demo.scheduler import Scheduler
-from extender.faces.demo.workloads import Workloads
+from extender.faces.demo.scheduler import Calls, Scheduler
+from extender.faces.demo.workloads import Workloads, pod_of
 from extender.kube.api import ObjectKey
 from extender.lab.api import MemoryApi
+
+_PATIENT_SECONDS: Final = 0.2
+_MOST_SECONDS: Final = 90.0
+"""How long a scene waits for something before it goes on without it."""
+
+PEOPLE: Final = "people"
+"""The namespace of notebooks, of which nothing is told."""
+
+_NOTEBOOKS: Final = 4
+"""The most notebooks at a time: they leave room for the other pods."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """The stage where scenes are played.
+
+    Attributes:
+        chance: from the seed.
+        pause: waits for some seconds of the demo.
+    """
+
+    workloads: Workloads
+    autoscaler: Autoscaler
+    chance: random.Random
+    pause: Callable[[float], Awaitable[None]]
+    _made: Counter[str] = field(default_factory=Counter)
+
+    async def pod(
+        self,
+        namespace: str,
+        stem: str,
+        template: str,
+        seconds: tuple[int, int],
+        **more: Any,  # noqa: ANN401 - fields of its spec
+    ) -> ObjectKey:
+        """Make a pod that runs for a time within bounds; its name is the stem and a number."""
+        self._made[stem] += 1
+        key = ObjectKey(namespace, f"{stem}-{self._made[stem]}")
+        await self.workloads.submit(pod_of(key, template, self.chance.randint(*seconds), **more))
+        return key
+
+    def run(self, *keys: ObjectKey) -> bool:
+        """Whether pods have a node, or have ended."""
+        pods = (self.workloads.pods.get(key) for key in keys)
+        return all(pod is None or pod["spec"].get("nodeName") for pod in pods)
+
+    def are_over(self, *keys: ObjectKey) -> bool:
+        """Whether pods have ended, so that their devices are free."""
+        pods = (self.workloads.pods.get(key) for key in keys)
+        return all(pod is None or pod.get("status", {}).get("phase") == "Succeeded" for pod in pods)
+
+    async def until(self, holds: Callable[..., bool], *keys: ObjectKey) -> None:
+        """Wait until something holds for pods, but not for ever."""
+        waited = 0.0
+        while waited < _MOST_SECONDS and not holds(*keys):
+            await self.pause(_PATIENT_SECONDS)
+            waited += _PATIENT_SECONDS
+
+
+Scene: TypeAlias = Callable[[Stage], Awaitable[None]]
+
+
+async def _more_than_there_is(stage: Stage) -> None:
+    """More pods than devices."""
+    trainings = [await stage.pod("research", "train", "four-large", (12, 18)) for _ in range(3)]
+    await stage.until(stage.are_over, *trainings)
+
+
+async def _impossible(stage: Stage) -> None:
+    """A pod that can run nowhere."""
+    giant = await stage.pod("vision", "render", "giant-gpu", (8, 12))
+    await stage.pause(8)
+    await stage.workloads.withdraw(giant)
+    large = await stage.pod("vision", "render", "large-gpu", (8, 12))
+    await stage.until(stage.are_over, large)
+
+
+async def _quota(stage: Stage) -> None:
+    """A pod that waits for quota, while there are free devices."""
+    pods = [await stage.pod("speech", "transcribe", "gpu", (10, 16)) for _ in range(3)]
+    await stage.until(stage.are_over, *pods)
+
+
+async def _gang(stage: Stage) -> None:
+    """Pods that get devices together."""
+    group = {"dra-extender.dev/group": f"solver-{stage.chance.randint(100, 999)}", "dra-extender.dev/group-size": "3"}
+    pods = [await stage.pod("research", "solver", "two-large", (10, 14), annotations=group) for _ in range(2)]
+    await stage.pause(7)
+    pods.append(await stage.pod("research", "solver", "two-large", (10, 14), annotations=group))
+    await stage.until(stage.run, *pods)
+    await stage.until(stage.are_over, *pods)
+
+
+async def _preemption(stage: Stage) -> None:
+    """A pod is evicted for its devices."""
+    batch = [await stage.pod("research", "batch", "four-large", (25, 30)) for _ in range(2)]
+    await stage.until(stage.run, *batch)
+    await stage.pause(4)
+    urgent = await stage.pod("research", "urgent", "four-large", (8, 12), priorityClassName="urgent")
+    await stage.until(stage.run, urgent)
+    await stage.until(stage.are_over, urgent)
+    await stage.until(stage.are_over, *batch)
+
+
+async def _growth(stage: Stage) -> None:
+    """A new node for a pod that waits."""
+    stage.autoscaler.may_add = 1
+    trainings = [await stage.pod("research", "train", "four-large", (15, 20)) for _ in range(3)]
+    await stage.until(stage.are_over, *trainings)
+    stage.autoscaler.may_add = 0
+    await stage.pause(5)
+    await stage.autoscaler.remove_nodes()
+
+
+SCENES: Final[Mapping[str, Scene]] = {
+    "three trainings need all large GPUs of a node, and there are two such nodes": _more_than_there_is,
+    "a pod asks for a GPU that no node has; its owner reads why, and asks for less": _impossible,
+    "team speech may have two GPUs at a time (a DeviceQuota), and starts three pods": _quota,
+    "three pods are useful only together (a gang), and the third comes late: devices for all, or for none": _gang,
+    "an urgent pod comes while all large GPUs are taken by pods that matter less": _preemption,
+    "three trainings again, and an autoscaler that may add a node": _growth,
+}
+"""By what is announced, in the order in which they are played."""
+
+
+async def notebooks(stage: Stage) -> None:
+    """People who come and go: a small pod every few seconds, until cancelled."""
+    keys: list[ObjectKey] = []
+    while True:
+        keys = [key for key in keys if not stage.are_over(key)]
+        if len(keys) < _NOTEBOOKS:
+            keys.append(await stage.pod(PEOPLE, "notebook", "gpu", (15, 40)))
+        await stage.pause(stage.chance.randint(2, 6))
+
+
+async def play(stage: Stage, tell: Callable[[str], None], rounds: Iterable[object]) -> None:
+    """Play all scenes in each round; each is announced."""
+    for _ in rounds:
+        for number, (title, scene) in enumerate(SCENES.items(), start=1):
+            tell(f"== {number} of {len(SCENES)}: {title}")
+            await scene(stage)
+            await stage.pause(3)
+
 
 MANIFESTS: Final = Path(__file__).with_name("cluster.yaml")
 """The cluster in which the demo begins."""

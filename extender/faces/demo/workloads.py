@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from extender.faces.demo.follower import Follower
-from extender.faces.demo.scheduler import NAME
+from extender.faces.demo.scheduler import NAME, Follower
 from extender.kube.api import Api, ApiError, Event, EventType, ObjectKey, RawObject, key_of
 from extender.kube.resources import PODS
 

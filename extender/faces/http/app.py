@@ -30,6 +30,7 @@ from extender.answers.whatif.answering import WhatIf
 from extender.assembly import Extender
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
+from extender.faces.http.bodies import Bodies
 from extender.faces.http.callers import Callers
 from extender.faces.http.endpoints.autoscaler import SessionViews, add_autoscaler_routes, add_autoscaler_sessions
 from extender.faces.http.endpoints.console import add_console
@@ -40,7 +41,6 @@ from extender.faces.http.endpoints.scheduler_verbs import add_scheduler_verbs
 from extender.faces.http.endpoints.tables import add_tables
 from extender.faces.http.endpoints.usage import add_usage
 from extender.faces.http.endpoints.what_if import add_what_if
-from extender.faces.http.limits.bodies import Bodies
 from extender.faces.http.replies import OF_PAGES, error_reply, reply_to
 from extender.faces.http.verb_endpoints import Application, Endpoints
 from extender.faces.tracing.tracing import UNTRACED, Tracing

@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from allocator.tools import JSON, shown
-from extender.faces.http.limits.connections import (
+from extender.faces.http.connections import (
     HEAD_BYTES,
     HEAD_SECONDS,
     AcceptingConfig,

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from allocator import InvalidObjectError, SearchLimitError
 from extender.answers.whatif.question import QuestionError
 from extender.faces.console.feed import FullError
-from extender.faces.http.limits.bodies import BusyError, TooLargeError
+from extender.faces.http.bodies import BusyError, TooLargeError
 from extender.framework import wire
 from extender.framework.wire import WireError
 from extender.tools.fairness.places import CrowdedError

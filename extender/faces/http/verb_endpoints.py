@@ -17,9 +17,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from allocator.tools import JSON
+from extender.faces.http.bodies import FREE_BYTES, LOOKED_BYTES, SMALL_BYTES, TOO_DEEP, Bodies, Body, is_costly
 from extender.faces.http.callers import Callers, caller_of
-from extender.faces.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, SMALL_BYTES, TOO_DEEP, Bodies, Body, is_costly
-from extender.faces.http.limits.connections import CycleTurns
+from extender.faces.http.connections import CycleTurns
 from extender.faces.http.replies import status_of
 from extender.faces.tracing.tracing import Call, Tracing
 from extender.framework import wire

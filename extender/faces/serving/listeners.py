@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from extender.config.settings import ApiSettings, OperationsSettings, ServerSettings, Settings
 from extender.faces.http.callers import Refusals, SecureConfig, end_trust
-from extender.faces.http.limits.connections import (
+from extender.faces.http.connections import (
     OTHER_DESCRIPTORS,
     VERBS,
     BoundedConfig,

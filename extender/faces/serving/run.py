@@ -1,9 +1,13 @@
-"""Running the service: connect a cluster, make the collaborators, and serve until a signal comes."""
+"""Running the service: connect a cluster, make the collaborators, and serve until a signal comes.
+
+Messages about a start say what takes long, and what the first lists have brought.
+"""
 
 import asyncio
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -11,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import structlog
 import uvloop
@@ -30,7 +35,7 @@ from extender.config.settings import Settings
 from extender.faces.grpc.opening import open_grpc
 from extender.faces.http.app import Listener, create_app
 from extender.faces.http.callers import CallerMetrics, Guard, Refusals
-from extender.faces.http.limits.connections import API, OPERATIONS, verbs_within
+from extender.faces.http.connections import API, OPERATIONS, verbs_within
 from extender.faces.serving.listeners import (
     FurtherServer,
     MainServer,
@@ -50,7 +55,6 @@ from extender.faces.serving.memory import (
     sparing_survivors,
     undisturbed_start,
 )
-from extender.faces.serving.startup import tell_of_first_lists, tell_where_to_look
 from extender.faces.tracing.tracing import UNTRACED, Tracing
 from extender.kube.access import REVIEWS, Clocks, Gate, Reviews
 from extender.kube.api import Api
@@ -66,6 +70,78 @@ from extender.tools.intake import BUDGET_SHARE, Budget
 from extender.tools.offload import Searches, switching_soon
 
 logger = structlog.get_logger()
+
+PROGRESS_SECONDS: Final = 2.0
+"""A start that takes longer says what it waits for, and again after each further time of this length."""
+
+_LOOK_SECONDS: Final = 0.1
+
+_MOST_NAMED: Final = 2
+"""Kinds that a line on a terminal names."""
+
+_EVERYWHERE: Final = re.compile(r"(?<=://)(?:0\.0\.0\.0|\[::\])(?=[:/]|$)")
+"""The host of a service that listens on all addresses. Nobody can open it."""
+
+
+async def tell_of_first_lists(state: ClusterState, draw: Callable[[str], None] | None = None) -> None:
+    """Wait until every kind is listed; meanwhile say which ones are not, and at the end what there is.
+
+    Args:
+        state: of the cluster.
+        draw: shows a line on a terminal in place of the one before, instead of lines in the log; empty: none.
+    """
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    due = began + PROGRESS_SECONDS
+    drawn = ""
+    while state.not_ready:
+        await asyncio.sleep(_LOOK_SECONDS)
+        if not state.not_ready or clock() < due:
+            continue
+        if draw is None:
+            due += PROGRESS_SECONDS
+            objects = sum(state.count(resource) for resource in RESOURCES.values())
+            seconds = round(clock() - began, 1)
+            logger.info("reading the cluster", waiting_for=_missing(state), objects=objects, seconds=seconds)
+        elif (line := _progress(state, clock() - began)) != drawn:
+            draw(line)
+            drawn = line
+    if drawn and draw is not None:
+        draw("")
+    snapshot = state.snapshot
+    pools = snapshot.inventory.pools
+    logger.info(
+        "cluster read",
+        nodes=len(snapshot.nodes),
+        pools=len(pools),
+        devices=sum(pool.size for pool in pools.values()),
+        claims=len(snapshot.claims),
+        pods_with_devices=len(snapshot.pods),
+        seconds=round(clock() - began, 1),
+    )
+
+
+def _missing(state: ClusterState) -> list[str]:
+    return [resource.plural for resource in RESOURCES.values() if state.doubt_of(resource)]
+
+
+def _progress(state: ClusterState, seconds: float) -> str:
+    """What is not listed, then what is, which a narrow terminal may cut off: ``reading pods (3 s); nodes 5000``."""
+    listed = [each for each in RESOURCES.values() if not state.doubt_of(each) and state.count(each)]
+    counts = ", ".join(f"{each.plural} {state.count(each)}" for each in listed)
+    missing = _missing(state)
+    more = f" and {len(missing) - _MOST_NAMED} more kinds" if len(missing) > _MOST_NAMED else ""
+    reading = f"reading {', '.join(missing[:_MOST_NAMED])}{more} ({seconds:.0f} s)"
+    return f"{reading}; {counts}" if counts else reading
+
+
+async def tell_where_to_look(url: str, is_serving: Callable[[], bool], say: Callable[[str], None]) -> None:
+    """Wait until the service answers, and say which page a person can open."""
+    answers = False
+    while not answers:
+        await asyncio.sleep(_LOOK_SECONDS)  # at least once: the lines of the start come first
+        answers = is_serving()
+    say(f"open {_EVERYWHERE.sub('127.0.0.1', url)}")
 
 
 @dataclass(frozen=True, slots=True)

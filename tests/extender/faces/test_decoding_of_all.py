@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 from grpc import RpcError
 
-from extender.faces.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, Bodies
+from extender.faces.http.bodies import FREE_BYTES, LOOKED_BYTES, Bodies
 from extender.kube.resources import CLAIMS
 from extender.kube.watch import WatchSource
 from extender.plugins.negotiation.http import HttpController

@@ -17,8 +17,8 @@ from extender.answers.explain.explanation import Explanation, as_json
 from extender.answers.explain.explanation_service import Explanations
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.priority_classes import CLASS_NAME
+from extender.faces.http.bodies import Bodies, Body, from_yaml, is_yaml
 from extender.faces.http.callers import MAY, caller_of
-from extender.faces.http.limits.bodies import Bodies, Body, from_yaml, is_yaml
 from extender.faces.http.replies import Format, error_reply, format_for
 from extender.framework import wire
 from extender.framework.wire import WireError, as_pod, optional, root_of

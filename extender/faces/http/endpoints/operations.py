@@ -17,8 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from extender.answers.observe.overview import Overview
 from extender.assembly import Extender
-from extender.faces.console.files import VARY, page_files
-from extender.faces.http.endpoints.console import page_reply
+from extender.faces.http.endpoints.console import VARY, page_files, page_reply
 from extender.faces.http.replies import Shared, prefers_page
 from extender.framework import wire
 from extender.framework.service import Service

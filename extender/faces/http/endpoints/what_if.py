@@ -17,8 +17,8 @@ from extender.answers.whatif.answer import WhatIfAnswer, as_json
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.edits import EDITS
 from extender.answers.whatif.question import Question, read_question
+from extender.faces.http.bodies import FREE_BYTES, Bodies, Body, from_yaml, is_yaml
 from extender.faces.http.callers import caller_of
-from extender.faces.http.limits.bodies import FREE_BYTES, Bodies, Body, from_yaml, is_yaml
 from extender.faces.http.replies import Format, error_reply, format_for, while_connected
 from extender.framework import wire
 from extender.framework.wire import root_of

@@ -16,7 +16,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.faces.http.limits.bodies import FREE_BYTES
+from extender.faces.http.bodies import FREE_BYTES
 from extender.kube.api import ApiError, Event, EventType, ObjectKey
 from extender.kube.resources import EVENTS, NAMESPACES, PODS, PRIORITY_CLASSES
 from extender.tools.faults import RefusedError

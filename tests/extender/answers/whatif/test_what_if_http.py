@@ -16,8 +16,8 @@ from extender.answers.asking import SECONDS
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.question import Question, QuestionError, read_question
 from extender.faces.http.app import Listener
+from extender.faces.http.bodies import Bodies
 from extender.faces.http.endpoints.what_if import LONGEST_QUESTION, add_what_if
-from extender.faces.http.limits.bodies import Bodies
 from extender.kube.resources import PODS
 from extender.planning.templates import Catalog
 from extender.tools.fairness.places import MOST_WAITING, CrowdedError

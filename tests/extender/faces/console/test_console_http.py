@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 from httpx import AsyncClient
 
-from extender.faces.console.files import page_files
 from extender.faces.http.app import Listener
+from extender.faces.http.endpoints.console import page_files
 from tests.kit.clusters import Cluster, client_of
 from tests.kit.places import ROOT
 

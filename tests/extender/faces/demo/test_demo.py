@@ -16,8 +16,7 @@ from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.config.settings import Settings
-from extender.faces.demo.demo import MANIFESTS, Demo
-from extender.faces.demo.scenes import SCENES
+from extender.faces.demo.demo import MANIFESTS, SCENES, Demo
 from extender.faces.http import verb_endpoints
 from extender.faces.http.app import Listener, create_app
 from extender.faces.http.endpoints import explain

@@ -12,7 +12,7 @@ from typing import Any
 import uvloop
 
 from extender.config.settings import Settings
-from extender.faces.http.limits.connections import VERBS, BoundedServer, ListenerLimits, sweep
+from extender.faces.http.connections import VERBS, BoundedServer, ListenerLimits, sweep
 from extender.faces.serving.listeners import server_config
 from extender.kube.certificates import Certificates
 

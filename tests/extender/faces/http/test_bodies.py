@@ -14,9 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from extender.config.sources import load
-from extender.faces.http.endpoints.operations import in_pieces
-from extender.faces.http.endpoints.scheduler_verbs import VERBS
-from extender.faces.http.limits.bodies import (
+from extender.faces.http.bodies import (
     BYTES_A_VALUE,
     FREE_BYTES,
     HEAD_BYTES,
@@ -28,6 +26,8 @@ from extender.faces.http.limits.bodies import (
     BusyError,
     TooLargeError,
 )
+from extender.faces.http.endpoints.operations import in_pieces
+from extender.faces.http.endpoints.scheduler_verbs import VERBS
 from extender.faces.http.replies import Shared
 from extender.framework.wire import WireError, decode_filter
 from extender.tools.intake import Budget, Source

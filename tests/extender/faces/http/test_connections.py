@@ -17,8 +17,8 @@ from uvicorn.server import ServerState
 from extender.cluster.objects.pods import MOST_MEMBERS
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.faces.http.limits import connections
-from extender.faces.http.limits.connections import (
+from extender.faces.http import connections
+from extender.faces.http.connections import (
     VERBS,
     BoundedProtocol,
     CycleTurns,

@@ -19,7 +19,7 @@ from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.faces.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, MOST_OBJECTS, UNCOUNTED_BYTES, Bodies
+from extender.faces.http.bodies import FREE_BYTES, LOOKED_BYTES, MOST_OBJECTS, UNCOUNTED_BYTES, Bodies
 from extender.faces.http.verb_endpoints import Application, Endpoints
 from extender.faces.tracing.tracing import UNTRACED
 from extender.framework.metrics import Metrics

@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.faces.http import callers as handshaking
+from extender.faces.http import connections
 from extender.faces.http.callers import Handshake, Refusals, end_trust
-from extender.faces.http.limits import connections
-from extender.faces.http.limits.connections import ListenerLimits
+from extender.faces.http.connections import ListenerLimits
 from extender.kube.access import RefusalReason
 from extender.kube.certificates import CertificateFiles, Certificates
 from tests.extender.faces.http.connection_scenes import GET, POST, Scene, on_uvloop, scene

@@ -21,8 +21,8 @@ from extender.cluster.objects.claims import SpecCache
 from extender.cluster.writes.events import EventRates
 from extender.config.settings import Settings
 from extender.faces.console import feed
-from extender.faces.http.limits.bodies import UNCOUNTED_BYTES
-from extender.faces.http.limits.connections import API, OPERATIONS, VERBS
+from extender.faces.http.bodies import UNCOUNTED_BYTES
+from extender.faces.http.connections import API, OPERATIONS, VERBS
 from extender.faces.serving.listeners import RECEIVED_BYTES
 from extender.framework import asked, claim_arrival, decision_log
 from extender.framework.decisions import node_index

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.cluster.cluster_state import ClusterState
-from extender.faces.serving.startup import tell_of_first_lists, tell_where_to_look
+from extender.faces.serving.run import tell_of_first_lists, tell_where_to_look
 from extender.kube.resources import CLAIMS, NODES, RESOURCES, SLICES
 from tests.kit.clusters import claim, local_slice, node
 from tests.kit.virtualtime import elapse, in_virtual_time

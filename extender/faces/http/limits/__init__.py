@@ -1,1 +1,0 @@
-"""Limits on what callers may send, and how fast."""
