@@ -86,7 +86,7 @@ from extender.plugins.negotiation.tasks import NegotiatedClaims, negotiated_clai
 from extender.plugins.pinned_claims import PinnedClaims
 from extender.plugins.preemption import preemptor as preemption
 from extender.plugins.quota import limit_use
-from extender.plugins.quota import status as quota_status
+from extender.plugins.quota import limit_use as quota_status
 from extender.plugins.requeue import requeue, rescan, unserved
 from extender.plugins.resource_classes import task as resource_classes
 from extender.plugins.scheduling_gates import plugin as gate_problems

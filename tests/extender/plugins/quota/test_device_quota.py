@@ -18,8 +18,8 @@ from extender.framework.queueing_hints import queueing_hint
 from extender.kube.api import ApiError, Event, EventType, ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES
+from extender.plugins.quota.limit_use import PAUSE_SECONDS, QUOTA_STATUS, SOON_SECONDS, QuotaStatus
 from extender.plugins.quota.plugin import QUOTA
-from extender.plugins.quota.status import PAUSE_SECONDS, QUOTA_STATUS, SOON_SECONDS, QuotaStatus
 from extender.plugins.table import PLUGINS
 from extender.tools.offload import at_once
 from tests.kit import virtualtime

@@ -15,10 +15,9 @@ from extender.framework.pods.claims import PodClaims, claims_of
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.quota.kept_claims import kept_claims
-from extender.plugins.quota.limit_use import QuotaMetrics, quotas
+from extender.plugins.quota.limit_use import QuotaMetrics, quotas, status_of
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.pod_quota import PodQuota, kept_of, total_of
-from extender.plugins.quota.status import status_of
 from tests.extender.plugins.quota.test_device_quota import elsewhere, memory
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import (

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from extender.cluster.writes.lease import SharedLease
 from extender.kube.api import ObjectKey
-from extender.plugins.quota.status import LOOK_SECONDS, QUOTA_STATUS, SOON_SECONDS, QuotaStatus
+from extender.plugins.quota.limit_use import LOOK_SECONDS, QUOTA_STATUS, SOON_SECONDS, QuotaStatus
 from extender.tools.offload import at_once
 from tests.extender.plugins.quota.test_device_quota import WORLD
 from tests.kit.clusters import NOW, Cluster, solver
