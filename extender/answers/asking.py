@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from extender.framework.decisions.solver import Solver
-from extender.tools.fairness.places import Place, Places
+from extender.tools.fairness import Place, Places
 from extender.tools.faults import RefusedError
 
 _T = TypeVar("_T")

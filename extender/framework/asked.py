@@ -7,7 +7,7 @@ from typing import Final
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.task import share_of
-from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness import FairMemory
 
 _MOST_SCHEDULERS: Final = 1024
 """Schedulers that are remembered. Their names come with the calls."""

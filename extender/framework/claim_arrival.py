@@ -29,7 +29,7 @@ from extender.framework.cycle import refreshed
 from extender.framework.pods.claims import Foreseen, foreseen, is_made_for, unmade, unseen
 from extender.kube.api import ObjectKey, WriteRefusedError, revision
 from extender.kube.resources import CLAIMS, PODS
-from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness import FairMemory
 
 logger = structlog.get_logger()
 

@@ -15,7 +15,7 @@ from structlog.contextvars import bind_contextvars, reset_contextvars
 
 from extender.framework.decisions.verdict import PendingReason
 from extender.kube.api import ObjectKey
-from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness import FairMemory
 
 _OUT_OF_TIME: Final = "not done in time"
 

@@ -16,7 +16,7 @@ from extender.framework.pods.negotiated_claims import awaited
 from extender.framework.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
 from extender.framework.task import ControllerWork
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import Turns
 
 _CONTROLLER_SECONDS: Final = 30.0
 """The longest pause between two tries of what needs a controller. No event says that a controller can allocate now."""

@@ -39,7 +39,7 @@ from extender.framework.ranking import Merits
 from extender.framework.reasons import Reasons
 from extender.kube.api import revision
 from extender.kube.resources import PODS
-from extender.tools.fairness.waiting_budget import WaitingBudget
+from extender.tools.fairness import WaitingBudget
 
 MOST_SECONDS: Final = 0.08
 """The longest time that a filter call waits for the outcome of earlier pods. A nomination takes milliseconds, and is on

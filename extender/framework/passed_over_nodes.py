@@ -28,7 +28,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, View, nodes_of
 from extender.framework.cycle import Cycle
-from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness import FairMemory
 
 LATE: Final = Reason(Cause("late", "its devices change faster than they can be searched"))
 RESTLESS: Final = Reason(Cause("restless", "it has very many devices, and they have changed a moment ago"))

@@ -30,7 +30,7 @@ from extender.framework.victims import Victims
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import RESOURCES
-from extender.tools.fairness.waiting_budget import WaitingBudget
+from extender.tools.fairness import WaitingBudget
 from extender.tools.faults import Faults, RefusedError
 from extender.tools.offload import Of, Offload, in_thread
 from extender.tools.verb_priority import VerbPriority

@@ -21,7 +21,7 @@ from extender.cluster.writes.writer import Writer
 from extender.framework.handle import Handle
 from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
-from extender.tools.fairness.turns import one_of_each
+from extender.tools.fairness import one_of_each
 from extender.tools.faults import Faults
 from extender.tools.offload import Offload
 

@@ -36,8 +36,7 @@ from extender.framework.ranking import score_nodes
 from extender.framework.rejected_pods import PATIENCE, Attention, RejectedPod
 from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
-from extender.tools.fairness.fair_memory import ReportingMemory
-from extender.tools.fairness.turns import Backlog
+from extender.tools.fairness import Backlog, ReportingMemory
 from extender.tools.offload import Of, Offload
 
 T = TypeVar("T")

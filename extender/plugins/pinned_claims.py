@@ -40,7 +40,7 @@ from extender.framework.rejected_pods import PATIENCE, Attention, RejectedPod
 from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import Api, ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import no_attempt
-from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness import FairMemory
 from extender.tools.offload import Offload, in_thread
 
 logger = structlog.get_logger()

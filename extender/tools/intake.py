@@ -18,7 +18,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import Turns
 from extender.tools.offload import Offload
 
 _T = TypeVar("_T")

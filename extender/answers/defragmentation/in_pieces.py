@@ -22,7 +22,7 @@ from extender.framework.decisions.verdict import PendingReason
 from extender.framework.task import BackgroundTask
 from extender.planning.kube_scheduler import no_attempt
 from extender.planning.queue import PendingShape, shapes_of, waiting_pods
-from extender.tools.fairness.turns import one_of_each
+from extender.tools.fairness import one_of_each
 from extender.tools.offload import Offload
 
 MOST_SHAPES: Final = 16

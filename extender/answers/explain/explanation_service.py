@@ -43,7 +43,7 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.planning.changes import Suggest
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.requeue.unserved import Cause
-from extender.tools.fairness.places import CrowdedError, Places
+from extender.tools.fairness import CrowdedError, Places
 from extender.tools.faults import RefusedError
 from extender.tools.offload import Offload, in_thread
 

@@ -40,7 +40,7 @@ from extender.kube.resources import RESOURCES
 from extender.planning.kube_scheduler import no_attempt
 from extender.plugins.quota.limit_use import quota_use
 from extender.plugins.requeue.unserved import ToldPods
-from extender.tools.fairness.places import Places
+from extender.tools.fairness import Places
 from extender.tools.offload import Offload, in_thread
 from extender.tools.table import Item, Row, TableView, matches
 from extender.tools.verb_priority import VerbPriority

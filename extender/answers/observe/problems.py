@@ -36,7 +36,7 @@ from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, PODS, SLICES
 from extender.planning.kube_scheduler import not_marked
-from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness import FairMemory
 from extender.tools.offload import Offload
 from extender.tools.table import Row, TableView, duration, matches
 

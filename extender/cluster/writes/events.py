@@ -17,8 +17,7 @@ from allocator.tools import Printable, printable
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, EVENTS, PODS
-from extender.tools.fairness.fair_memory import FairMemory
-from extender.tools.fairness.turns import Backlog
+from extender.tools.fairness import Backlog, FairMemory
 
 QUOTA_EXCEEDED: Final = "QuotaExceeded"
 """Reason of the Event on a pod that is not bound because of a DeviceQuota or a ResourceQuota."""

@@ -21,7 +21,7 @@ from allocator import InvalidObjectError
 from allocator.tools import shown
 from extender.framework.wire import WireError
 from extender.kube.encoding import dumps
-from extender.tools.fairness.places import Places
+from extender.tools.fairness import Places
 from extender.tools.intake import Budget, Room, Source, json_weight, marks_of
 from extender.tools.offload import Offload, frameless, in_thread, to_the_end
 from extender.tools.yamltext import SyntaxProblem, documents

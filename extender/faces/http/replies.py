@@ -20,7 +20,7 @@ from extender.faces.console.feed import FullError
 from extender.faces.http.bodies import BusyError, TooLargeError
 from extender.framework import wire
 from extender.framework.wire import WireError
-from extender.tools.fairness.places import CrowdedError
+from extender.tools.fairness import CrowdedError
 from extender.tools.faults import RefusedError
 from extender.tools.table import QueryError
 

@@ -26,7 +26,7 @@ from extender.plugins.admission_checks.jobs import Job
 from extender.plugins.admission_checks.judging import NOT_DECIDED, Round, Verdict
 from extender.plugins.admission_checks.known_jobs import KnownJobs
 from extender.plugins.admission_checks.metrics import CheckMetrics
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import Turns
 from extender.tools.offload import Offload
 
 LEASE: Final = ObjectKey("kube-system", "dra-extender-admission-checks")

@@ -7,7 +7,7 @@ from typing import Final
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.task import NodeLists, Rejection
-from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness import FairMemory
 
 MOST_UNSEEN: Final = 1024
 """At most this number of pods is remembered that the watch has not shown yet: a caller may make up any number."""

@@ -40,7 +40,7 @@ from extender.plugins.gangs.planner import GangPlans
 from extender.plugins.gangs.rejected_members import RejectedMember, RejectedMembers
 from extender.plugins.gangs.search import GangPlan, Shortfall
 from extender.plugins.gangs.writes import GangWrites, at_most
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import Turns
 from extender.tools.offload import Offload
 
 logger = structlog.get_logger()

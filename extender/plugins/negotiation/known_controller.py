@@ -25,7 +25,7 @@ from extender.plugins.negotiation.protocol import (
 )
 from extender.plugins.negotiation.questions import ParameterReader, claim_ask
 from extender.plugins.negotiation.scheduling_contexts import ContextController, Contexts
-from extender.tools.fairness.waiting_budget import WaitingBudget
+from extender.tools.fairness import WaitingBudget
 from extender.tools.intake import Budget
 
 _PAUSE_SECONDS: Final = 1.0

@@ -40,7 +40,7 @@ from extender.plugins.negotiation.protocol import (
     NodeName,
 )
 from extender.plugins.negotiation.questions import ParametersError, node_name, pod_name
-from extender.tools.fairness.fair_memory import ReportingMemory
+from extender.tools.fairness import ReportingMemory
 
 logger = structlog.get_logger()
 

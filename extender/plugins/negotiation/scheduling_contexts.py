@@ -38,7 +38,7 @@ from extender.plugins.negotiation.protocol import (
     NegotiatedQuestion,
     PodName,
 )
-from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness import FairMemory
 
 MOST_NODES: Final = 256
 """Nodes in one list of a PodSchedulingContext (PodSchedulingContextNodeListMaxSize of the proposal)."""

@@ -20,7 +20,7 @@ from extender.framework.pods.claims import Blocked, claims_of
 from extender.framework.task import UNTIL_NEWS, BackgroundTask, ControllerWork, Found, NodeLists, Rejection, share_of
 from extender.plugins.negotiation.known_controller import MOST_AT_ONCE
 from extender.plugins.negotiation.negotiation import Negotiation
-from extender.tools.fairness.fair_memory import ReportingMemory
+from extender.tools.fairness import ReportingMemory
 from extender.tools.faults import Faults
 
 _PAUSE_SECONDS: Final = 1.0

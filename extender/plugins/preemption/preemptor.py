@@ -58,8 +58,7 @@ from extender.plugins.preemption.eviction_limits import LOOKING_SECONDS, Evictio
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.nominations import KeptOfBound, Nominations
 from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
-from extender.tools.fairness.fair_memory import ReportingMemory
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import ReportingMemory, Turns
 from extender.tools.offload import Of, Offload
 
 _MOST: Final = 10_000

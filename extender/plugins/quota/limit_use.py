@@ -26,7 +26,7 @@ from extender.kube.resources import DEVICE_QUOTAS
 from extender.plugins.quota.pod_quota import excess, kept_of, total_of
 from extender.plugins.quota.totals import Total
 from extender.plugins.quota.usage import Taken, total
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import Turns
 from extender.tools.metrics import gauge
 from extender.tools.offload import Offload
 from extender.tools.table import Item, Row, TableView, matches

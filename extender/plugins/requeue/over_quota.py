@@ -16,7 +16,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach
 from extender.framework.passed_over_nodes import FIRST_PAUSE, MOST_PAUSE, MOST_PODS
 from extender.framework.pods.extended_resources import wanted
-from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness import FairMemory
 
 TURN_SECONDS: Final = 30.0
 """From one pod of a namespace to the next one, if the first one gets no claim. Devices are kept for half of this time

@@ -39,8 +39,7 @@ from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, NodeLists
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.planner import Planner, UndecidedError
 from extender.plugins.requeue.over_quota import OverQuota
-from extender.tools.fairness.fair_memory import ReportingMemory
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import ReportingMemory, Turns
 from extender.tools.faults import Faults
 from extender.tools.offload import Offload, in_thread
 

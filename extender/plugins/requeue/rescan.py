@@ -25,7 +25,7 @@ from extender.framework.handle import Handle
 from extender.framework.task import UNSEEN, UNTIL_NEWS, BackgroundTask, Found
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import DEFAULT_SCHEDULER, no_attempt
-from extender.tools.fairness.turns import Backlog, one_of_each
+from extender.tools.fairness import Backlog, one_of_each
 from extender.tools.faults import Faults
 
 READ_AT_ONCE: Final = 2000

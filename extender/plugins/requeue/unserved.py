@@ -30,8 +30,7 @@ from extender.framework.pods.extended_resources import request_nouns
 from extender.framework.rejected_pods import PATIENCE
 from extender.framework.task import UNTIL_NEWS, BackgroundTask, Rejection, share_of
 from extender.kube.api import Api, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError
-from extender.tools.fairness.fair_memory import FairMemory
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import FairMemory, Turns
 from extender.tools.faults import Faults
 
 KEPT: Final = 4096

@@ -40,7 +40,7 @@ from extender.plugins.scheduling_gates.shares import (
     Bounds,
     Shares,
 )
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import Turns
 
 JUDGING_SECONDS: Final = 0.01
 """After this time, other work on the event loop goes first; and so long, one look may ask what filter remembers of the

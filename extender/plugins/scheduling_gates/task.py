@@ -21,7 +21,7 @@ from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, Wri
 from extender.plugins.scheduling_gates.gate_queue import GateQueue
 from extender.plugins.scheduling_gates.pod_lines import Line, PodLines
 from extender.plugins.scheduling_gates.shares import Bounds
-from extender.tools.fairness.turns import Backlog
+from extender.tools.fairness import Backlog
 
 
 class GateMetrics:

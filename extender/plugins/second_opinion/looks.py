@@ -9,7 +9,7 @@ from allocator import Selectors
 from allocator.audit import Finding, SecondEngine, SecondLook, SecondOpinion
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import Turns
 
 EVALUATION_SECONDS: Final = 1.0
 """The longest evaluation by our own engine."""

@@ -23,8 +23,7 @@ from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.second_opinion.looks import SecondLooks
-from extender.tools.fairness.fair_memory import FairMemory
-from extender.tools.fairness.turns import one_of_each
+from extender.tools.fairness import FairMemory, one_of_each
 from extender.tools.offload import Offload
 
 MOST_DISAGREEMENTS: Final = 256

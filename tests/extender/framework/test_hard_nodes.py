@@ -13,7 +13,7 @@ from extender.framework.service import SEARCH_SHARE
 from extender.framework.wire import FilterArgs
 from extender.kube.api import Event, EventType
 from extender.kube.resources import SLICES
-from extender.tools.fairness.waiting_budget import SAVED_SECONDS
+from extender.tools.fairness import SAVED_SECONDS
 from extender.tools.offload import at_once
 from tests.kit.clusters import (
     DRIVER,

@@ -15,7 +15,7 @@ from extender.framework.ranking import Merits
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import Event, EventType
 from extender.kube.resources import PODS
-from extender.tools.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
+from extender.tools.fairness import QUICK_SECONDS, SAVED_SECONDS
 from extender.tools.offload import at_once
 from tests.extender.plugins.negotiation.scenes import negotiated_class
 from tests.kit.clusters import (

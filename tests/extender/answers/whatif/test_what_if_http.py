@@ -20,7 +20,7 @@ from extender.faces.http.bodies import Bodies
 from extender.faces.http.endpoints.what_if import LONGEST_QUESTION, add_what_if
 from extender.kube.resources import PODS
 from extender.planning.templates import Catalog
-from extender.tools.fairness.places import MOST_WAITING, CrowdedError
+from extender.tools.fairness import MOST_WAITING, CrowdedError
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget
 from tests.extender.answers.explain.http_scenes import IN_USE

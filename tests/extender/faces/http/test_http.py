@@ -27,8 +27,7 @@ from extender.framework.verb import Doc, Verb
 from extender.framework.wire import WireError
 from extender.kube.api import Event, EventType
 from extender.kube.resources import NODES, SLICES
-from extender.tools.fairness.places import MOST_WAITING, CrowdedError
-from extender.tools.fairness.turns import CREDIT_SECONDS
+from extender.tools.fairness import CREDIT_SECONDS, MOST_WAITING, CrowdedError
 from extender.tools.intake import Budget, Source, json_weight
 from extender.tools.offload import at_once
 from tests.extender.faces.http.scenes import TWO_NODES, VERBS, post

@@ -12,7 +12,7 @@ from extender.framework.victims import Victims
 from extender.framework.wire import PreemptArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.tools.fairness.waiting_budget import QUICK_SECONDS
+from extender.tools.fairness import QUICK_SECONDS
 from tests.extender.plugins.negotiation.scenes import LICENSE, Scene, TimedScene, now, pods
 from tests.extender.plugins.negotiation.test_slow_controllers import Slow
 from tests.kit.clusters import Object, pod, request

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allocator.model.json import PARAMETERS_REF
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.negotiation.protocol import UNSUITABLE_NODES, NegotiatedAnswer, NegotiatedQuestion
-from extender.tools.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS, WaitingBudget
+from extender.tools.fairness import QUICK_SECONDS, SAVED_SECONDS, WaitingBudget
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, TimedScene, now, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim, pod

@@ -19,7 +19,7 @@ from extender.framework.held_devices import found_on, held_for_nominated
 from extender.framework.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod
 from extender.kube.api import ObjectKey
 from extender.plugins.requeue.requeue import judge_pods
-from extender.tools.fairness.turns import Turns
+from extender.tools.fairness import Turns
 from tests.extender.plugins.requeue.scenes import waiting
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, local_slice, network_slice, node, pod, solver
 

@@ -18,9 +18,19 @@ from hypothesis import strategies as st
 
 from extender.assembly import make_extender
 from extender.config.settings import Settings
-from extender.tools.fairness.fair_memory import FairMemory, ReportingMemory
-from extender.tools.fairness.places import MOST_WAITING, WAITING_SECONDS, CrowdedError, Places
-from extender.tools.fairness.turns import CREDIT_SECONDS, HALF_SECONDS, Backlog, Turns, one_of_each
+from extender.tools.fairness import (
+    CREDIT_SECONDS,
+    HALF_SECONDS,
+    MOST_WAITING,
+    WAITING_SECONDS,
+    Backlog,
+    CrowdedError,
+    FairMemory,
+    Places,
+    ReportingMemory,
+    Turns,
+    one_of_each,
+)
 from extender.tools.intake import CycleTurns
 from extender.tools.verb_priority import VerbPriority
 from tests.kit import virtualtime
