@@ -12,7 +12,7 @@ from extender.config.settings import Settings
 from extender.faces.commands.options import PolicyOption, command
 from extender.faces.commands.reading import new_cluster, settings_of
 from extender.faces.demo.demo import MANIFESTS, Demo, performed
-from extender.faces.demo.scheduler import NAME
+from extender.faces.demo.players import NAME
 from extender.faces.serving import run as serving
 from extender.faces.tracing.tracing import open_tracing
 from extender.lab.cluster import EmbeddedCluster

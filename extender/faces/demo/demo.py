@@ -16,9 +16,7 @@ from typing import Any, Final, TypeAlias
 import httpx
 
 from extender.client import AsyncAutoscalerClient, UnreachableError
-from extender.faces.demo.autoscaler import Autoscaler
-from extender.faces.demo.scheduler import Calls, Scheduler
-from extender.faces.demo.workloads import Workloads, pod_of
+from extender.faces.demo.players import Autoscaler, Calls, Scheduler, Workloads, pod_of
 from extender.kube.api import ObjectKey
 from extender.lab.api import MemoryApi
 

@@ -1,21 +1,24 @@
-"""Plays kube-scheduler before a cluster in memory: a queue of pending pods, and one try at a time.
+"""The players of the demo: kube-scheduler, the owners of pods and the kubelets of their nodes, and an autoscaler.
 
-A rejected pod is tried again after a change of the pod itself, such as the condition by which the service wakes it, and
-after a change of a node.
+The scheduler has a queue of pending pods, and one try at a time. A rejected pod is tried again after a change of the
+pod itself, such as the condition by which the service wakes it, and after a change of a node. The autoscaler asks the
+service in sessions which new nodes would help, and adds them if it may.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
 
+from extender.client import AsyncAutoscalerClient, NodeGroup
 from extender.kube.api import Api, ApiError, Event, EventType, ObjectKey, RawObject, key_of
-from extender.kube.resources import NODES, PODS, Resource
+from extender.kube.resources import NODES, PODS, SLICES, Resource
+from extender.lab.api import MemoryApi
 
 
 class CallError(Exception):
@@ -245,3 +248,192 @@ def _has_claims(pod: RawObject) -> bool:
 def _counted(reasons: Iterable[str]) -> str:
     """Equal reasons counted, as kube-scheduler does."""
     return ", ".join(f"{count} {reason}" for reason, count in sorted(Counter(reasons).items()))
+
+
+SECONDS: Final = "demo.example.com/seconds"
+"""The annotation that says how long a pod runs, in seconds of the demo."""
+
+_START_SECONDS: Final = 1.0
+_SEEN_SECONDS: Final = 4.0
+"""How long a finished pod can be looked at before its owner deletes it."""
+
+_EVICTED: Final = "DisruptionTarget"
+
+
+def pod_of(key: ObjectKey, template: str, seconds: float, **more: Any) -> RawObject:  # noqa: ANN401 - fields of its spec
+    """A pod with a claim from a template.
+
+    Args:
+        key: of the pod.
+        template: name of the ResourceClaimTemplate.
+        seconds: how long it runs.
+        more: further fields of its spec; ``annotations`` go to the metadata.
+    """
+    annotations = {SECONDS: str(seconds), **more.pop("annotations", {})}
+    container = {"name": "main", "image": "registry.example.com/job", "resources": {"claims": [{"name": "gpu"}]}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**key._asdict(), "annotations": annotations},
+        "spec": {
+            "schedulerName": NAME,
+            "containers": [container],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
+            **more,
+        },
+    }
+
+
+@dataclass(slots=True)
+class Workloads(Follower):
+    """Starts and ends pods that have a node, and makes evicted ones again, as a Job does.
+
+    Attributes:
+        pause: waits for some seconds of the demo.
+        tell: hears what becomes of a pod.
+        pods: all of them, as they are now.
+    """
+
+    api: Api
+    tasks: asyncio.TaskGroup
+    pause: Callable[[float], Awaitable[None]]
+    tell: Callable[[ObjectKey, str], None]
+    pods: dict[ObjectKey, RawObject] = field(default_factory=dict)
+    _wanted: dict[ObjectKey, RawObject] = field(default_factory=dict)
+    """What was submitted and has not ended, as it was submitted."""
+    _started: set[str] = field(default_factory=set)
+
+    async def submit(self, pod: RawObject) -> None:
+        """Create a pod, and create it again whenever it is evicted."""
+        self._wanted[key_of(pod)] = pod
+        await self.api.create(PODS, pod)
+
+    async def withdraw(self, key: ObjectKey) -> None:
+        """Delete a pod before its end, as its owner does."""
+        self._wanted.pop(key, None)
+        with suppress(ApiError):  # it has ended meanwhile
+            await self.api.delete(PODS, key)
+
+    def apply(self, event: Event) -> None:
+        """Take in an event."""
+        if event.resource != PODS:
+            return
+        pod, uid = event.object, event.object["metadata"]["uid"]
+        if event.type is EventType.DELETED:
+            self.pods.pop(event.key, None)
+            self._started.discard(uid)
+            if again := self._wanted.get(event.key):
+                self.tell(event.key, f"is evicted{_why(pod)}; its owner makes it again")
+                self.tasks.create_task(self.submit(again))
+            return
+        self.pods[event.key] = pod
+        if pod["spec"].get("nodeName") and uid not in self._started:
+            self._started.add(uid)
+            self.tasks.create_task(self._live(pod))
+
+    async def _live(self, pod: RawObject) -> None:
+        """The life of a pod on its node. It ends early if the pod is deleted."""
+        key, uid = key_of(pod), pod["metadata"]["uid"]
+        with suppress(ApiError):  # the pod is gone
+            await self.pause(_START_SECONDS)
+            await self._set_phase(key, uid, "Running")
+            await self.pause(float(pod["metadata"]["annotations"][SECONDS]))
+            await self._set_phase(key, uid, "Succeeded")
+            self._wanted.pop(key, None)
+            self.tell(key, "has ended; its devices are free")
+            await self.pause(_SEEN_SECONDS)
+            await self.api.delete(PODS, key, uid=uid)
+
+    async def _set_phase(self, key: ObjectKey, uid: str, phase: str) -> None:
+        await self.api.patch_status(PODS, key, {"metadata": {"uid": uid}, "status": {"phase": phase}})
+
+
+def _why(pod: RawObject) -> str:
+    """Why a pod was evicted, as its condition says."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((f" ({each['message']})" for each in conditions if each["type"] == _EVICTED), "")
+
+
+_LOOK_SECONDS: Final = 3.0
+_JOIN_SECONDS: Final = 4.0
+GROUP: Final = "falcon"
+_MODEL: Final = "falcon-1"
+"""The node that a new one of the group equals."""
+
+_OF_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "generation")
+
+
+@dataclass(slots=True)
+class Autoscaler:
+    """Plans for the pods that wait.
+
+    Attributes:
+        pause: waits for some seconds of the demo.
+        tell: hears, in one line, what is planned and done.
+        nodes: the nodes that were added.
+        may_add: how many nodes may be added.
+    """
+
+    api: MemoryApi
+    client: AsyncAutoscalerClient
+    scheduler: Scheduler
+    pause: Callable[[float], Awaitable[None]]
+    tell: Callable[[str], None]
+    nodes: list[str] = field(default_factory=list)
+    may_add: int = 0
+    _planned: frozenset[str] = frozenset()
+
+    async def run(self) -> None:
+        """Look for pods that wait, until cancelled."""
+        while True:
+            await self.pause(_LOOK_SECONDS)
+            waiting = self.scheduler.rejected
+            uids = frozenset(each["metadata"]["uid"] for each in waiting)
+            if waiting and (uids != self._planned or self.may_add):
+                self._planned = uids
+                await self._plan(waiting)
+
+    async def _plan(self, waiting: list[RawObject]) -> None:
+        session = await self.client.start()
+        model = await self.api.get(NODES, ObjectKey("", _MODEL))
+        plan = await session.estimate(waiting, [NodeGroup(GROUP, _renamed(model, f"{GROUP}-new"), limit=4)])
+        (added,) = plan.groups
+        if not added.nodes:
+            return
+        pods = ", ".join(pod for node in added.nodes for pod in node)
+        count = len(added.nodes)
+        self.tell(f"autoscaler: {count} more {GROUP} node{'s' if count > 1 else ''} would run {pods}")
+        for _ in range(min(self.may_add, count)):
+            self.may_add -= 1
+            await self._add()
+
+    async def _add(self) -> None:
+        """A node joins, and a moment later its driver publishes its devices."""
+        name = f"{GROUP}-{3 + len(self.nodes)}"
+        self.nodes.append(name)
+        self.api.load(NODES, _renamed(await self.api.get(NODES, ObjectKey("", _MODEL)), name))
+        self.tell(f"node {name} joins; its driver has not published its devices yet")
+        await self.pause(_JOIN_SECONDS)
+        model = next(each for each in (await self.api.list(SLICES)).items if each["spec"].get("nodeName") == _MODEL)
+        made = _renamed(model, f"{name}-gpu.example.com")
+        made["spec"] = {**made["spec"], "nodeName": name, "pool": {**made["spec"]["pool"], "name": name}}
+        await self.api.create(SLICES, made)
+        self.tell(f"node {name}: 4 GPUs are published")
+
+    async def remove_nodes(self) -> None:
+        """Take away the nodes that were added."""
+        for name in self.nodes:
+            for each in (await self.api.list(SLICES)).items:
+                if each["spec"].get("nodeName") == name:
+                    await self.api.delete(SLICES, key_of(each))
+            await self.api.delete(NODES, ObjectKey("", name))
+            self.tell(f"node {name} is no longer needed, and leaves")
+        self.nodes.clear()
+
+
+def _renamed(obj: RawObject, name: str) -> RawObject:
+    """A copy of an object under another name, without what a server has added."""
+    metadata = {field: value for field, value in obj["metadata"].items() if field not in _OF_SERVER}
+    if "labels" in metadata:
+        metadata["labels"] = {**metadata["labels"], "kubernetes.io/hostname": name}
+    return {**obj, "metadata": {**metadata, "name": name}}
