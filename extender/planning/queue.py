@@ -13,9 +13,8 @@ from extender.framework.decisions.evaluate import signature_of
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import Blocked
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import SchedulerChecks
+from extender.planning.kube_scheduler import Attempts, SchedulerChecks
 from extender.planning.planner import Queued, as_planned
-from extender.planning.pod_group_rules import Attempts
 
 
 @dataclass(frozen=True, slots=True)

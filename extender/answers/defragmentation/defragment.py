@@ -30,9 +30,8 @@ from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources import Needs, in_words, request_nouns, request_words
 from extender.kube.api import ObjectKey
 from extender.planning.changes import Fork, ProposedChange, Suggestion
-from extender.planning.kube_scheduler import not_modeled, rejection
+from extender.planning.kube_scheduler import Attempts, not_modeled, rejection
 from extender.planning.planner import Planner
-from extender.planning.pod_group_rules import Attempts
 from extender.planning.queue import PendingShape, shapes_of, waiting_pods
 
 

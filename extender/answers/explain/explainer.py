@@ -40,8 +40,7 @@ from extender.framework.pods.stand_in import is_open, stand_in
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.planning.changes import Suggest
-from extender.planning.kube_scheduler import SchedulerChecks, no_attempt, not_marked, not_modeled
-from extender.planning.pod_group_rules import Attempts
+from extender.planning.kube_scheduler import Attempts, SchedulerChecks, no_attempt, not_marked, not_modeled
 
 
 def _no_pause() -> None:

@@ -31,9 +31,8 @@ from extender.cluster.whole_pods import ListedPods
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.extended_resources import request_nouns, request_words
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import SchedulerChecks, not_modeled
+from extender.planning.kube_scheduler import Attempts, SchedulerChecks, not_modeled
 from extender.planning.planner import LateError, Planner, Queued, Turns, as_planned
-from extender.planning.pod_group_rules import Attempts
 from extender.planning.queue import waiting_pods
 from extender.planning.templates import Catalog, Supply
 

@@ -32,8 +32,7 @@ from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import NODES, PODS
 from extender.lab.cluster import EmbeddedCluster
-from extender.planning.kube_scheduler import FirstNode, NodeChoice, no_attempt
-from extender.planning.pod_group_rules import Attempts
+from extender.planning.kube_scheduler import Attempts, FirstNode, NodeChoice, no_attempt
 from extender.plugins.immediate_claims import ImmediateClaims, in_order
 from extender.tools.faults import RefusedError
 from extender.tools.table import TextTable, as_html, plain_lines

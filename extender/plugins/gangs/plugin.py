@@ -19,9 +19,8 @@ from extender.framework.plugin import Lacking, Plugin, Refusal
 from extender.framework.problem import Look, Problem
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS, PODS
-from extender.planning.kube_scheduler import likely_nodes
+from extender.planning.kube_scheduler import contradiction, likely_nodes
 from extender.planning.planner import Planner
-from extender.planning.pod_group_rules import contradiction
 from extender.plugins.gangs.gang import (
     GANG,
     Gang,

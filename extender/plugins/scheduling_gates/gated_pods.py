@@ -23,8 +23,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import FilterResult, Known, ask
 from extender.framework.plugin import Refusal, Refused
-from extender.planning.kube_scheduler import rejection
-from extender.planning.pod_group_rules import contradiction
+from extender.planning.kube_scheduler import contradiction, rejection
 from extender.plugins.scheduling_gates.shares import FEW, Account, Shares
 
 _CONTRADICTION: Final = Cause("group-contradicts", "{detail}")

@@ -6,7 +6,7 @@ import pytest
 
 from extender import Cluster as Simulated
 from extender.cluster.objects.pods import GangKey
-from extender.planning.pod_group_rules import contradiction
+from extender.planning.kube_scheduler import contradiction
 from tests.extender.answers.defragmentation.scenes import advice, moves, spared, waits
 from tests.extender.answers.observe.scenes import items
 from tests.kit.clusters import GPU, Cluster, Object, claim, client_of, local_slice, node, pod, snapshot_of

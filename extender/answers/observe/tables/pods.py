@@ -15,8 +15,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decision_log import DecisionEntry
 from extender.framework.pod_and_claim_states import PodState, state_of_pod
 from extender.kube.api import ObjectKey
-from extender.planning.kube_scheduler import at_gate
-from extender.planning.pod_group_rules import Attempts
+from extender.planning.kube_scheduler import Attempts, at_gate
 from extender.tools.table import Item, Row, TableView, counted, duration, matches
 
 CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"age": duration}
