@@ -15,7 +15,7 @@ from extender.tools.faults import RefusedError
 
 _T = TypeVar("_T")
 
-SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 10.0
 """Of work for one answer; to wait for other questions does not count."""
 
 
@@ -23,7 +23,7 @@ class Asking:
     """Gives the answers to one sort of question.
 
     Args:
-        too_long: why an answer is refused that takes longer than `SECONDS`.
+        too_long: why an answer is refused that takes longer than `ANSWER_SECONDS`.
     """
 
     def __init__(self, too_long: str) -> None:
@@ -73,4 +73,4 @@ def patient(solver: Solver, pause: Callable[[], None], gone: threading.Event) ->
         pause()
         return math.inf if gone.is_set() else solver.clock()
 
-    return replace(solver.still(), clock=clock, until=solver.clock() + SECONDS)
+    return replace(solver.still(), clock=clock, until=solver.clock() + ANSWER_SECONDS)

@@ -1,16 +1,21 @@
 """Finds out which few moves make room for which pending pods of a cluster. Nothing is written.
 
 A pod whose devices would suffice if they were on one node is worth a search. For a pod that fits nowhere, an
-explanation suggests the moves that the search has found.
+explanation suggests the moves that the search has found. A running service is asked by `AskedMoves`.
 """
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
+
+import anyio.to_thread
 
 from allocator import AllocatorError
 from allocator.checks import ways_to_serve
 from allocator.obstacles import RemedyKind
+from extender.answers.asking import ANSWER_SECONDS, Asking, patient
 from extender.answers.defragmentation.advice import Advice, Move, MoveProposal, ShapeAdvice
 from extender.answers.defragmentation.search import Mobility, MoveSearch, MoveTrials, held_devices
 from extender.answers.explain.device_survey import Survey
@@ -18,12 +23,14 @@ from extender.answers.explain.explanation import RequestReport, unknown_pod
 from extender.answers.explain.holders import Holders
 from extender.answers.explain.pod_claims import targets_of
 from extender.answers.explain.proposals import returned
+from extender.answers.observe.overview import Overview
 from extender.answers.observe.tables.pods import asked_for
 from extender.cluster.consumers import after_departures, claim_keys, without_pods
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.whole_pods import ListedPods
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import FilterResult
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
@@ -33,6 +40,7 @@ from extender.planning.changes import Fork, ProposedChange, Suggestion
 from extender.planning.kube_scheduler import Attempts, not_modeled, rejection
 from extender.planning.planner import Planner
 from extender.planning.queue import PendingShape, shapes_of, waiting_pods
+from extender.tools.table import QueryError
 
 
 def shortage(pod: Pod, snapshot: Snapshot, solver: Solver) -> str:
@@ -290,3 +298,53 @@ def _moved(pod: Pod, to: str, solver: Solver) -> Fork:
         return after if successor.node else before
 
     return fork
+
+
+_TOO_LONG: Final = (
+    f"{ANSWER_SECONDS:g} s are not enough to look at the pending pods: ask about one pod, or use "
+    "dra-extender defragment"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedMoves:
+    """Finds out which few moves would make room for pending pods, one question after the other.
+
+    Attributes:
+        overview: of the cluster.
+        schedulers: names of the schedulers that call the extender; empty: not known.
+    """
+
+    overview: Overview
+    schedulers: Sequence[str] = ()
+    _asking: Asking = field(default_factory=lambda: Asking(_TOO_LONG))
+
+    async def ask(self, only: ObjectKey | None, moves: int, caller: str = "") -> Advice:
+        """The moves. A caller that is cancelled ends the search.
+
+        Args:
+            only: a pending pod, to look for room for its shape; None: for all.
+            moves: the most pods that a proposal moves.
+            caller: whose place the search takes.
+
+        Raises:
+            QueryError: there is no such pod, or it does not wait for a node.
+            RefusedError: the cluster is not known well enough, or the search takes too long.
+            CrowdedError: others wait.
+        """
+        return await self._asking.answer(caller, partial(self._worked, only, moves))
+
+    async def _worked(self, only: ObjectKey | None, moves: int, gone: threading.Event) -> Advice:
+        listed = await self.overview.listed_pods()
+        snapshot = self.overview.state.known()
+        return await anyio.to_thread.run_sync(partial(self._found, snapshot, listed, only, moves, gone))
+
+    def _found(
+        self, snapshot: Snapshot, listed: ListedPods, only: ObjectKey | None, moves: int, gone: threading.Event
+    ) -> Advice:
+        whole = listed.beside(snapshot)
+        if only is not None and (problem := why_not(only, whole, self.schedulers)):
+            raise QueryError(problem)
+        solver = patient(self.overview.decider.solver, self.overview.verb_priority.turn(), gone)
+        bounds = SearchBounds(moves, ANSWER_SECONDS)
+        return defragment(whole, solver, only=only, bounds=bounds, schedulers=self.schedulers)

@@ -16,7 +16,7 @@ from typing import Final
 
 import anyio.to_thread
 
-from extender.answers.asking import SECONDS, Asking, patient
+from extender.answers.asking import ANSWER_SECONDS, Asking, patient
 from extender.answers.explain.explanation import PreemptionReport, unknown_pod
 from extender.answers.explain.made_up_nodes import devices_of, made_up_node, picture_of
 from extender.answers.explain.preemption import preemption_of
@@ -220,7 +220,9 @@ def _turn(each: PodAnswer) -> tuple[bool, int, int, str]:
 MOST_OFFERED: Final = 1000
 """Names of nodes among which the console offers a choice. A node that is not offered can be typed."""
 
-_TOO_LONG: Final = f"the answer takes longer than {SECONDS:g} s, because many pods get a place; ask about less at once"
+_TOO_LONG: Final = (
+    f"the answer takes longer than {ANSWER_SECONDS:g} s, because many pods get a place; ask about less at once"
+)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator.tools import did_you_mean, nearest
-from extender.answers.defragmentation.asked_moves import AskedMoves
+from extender.answers.defragmentation.defragment import AskedMoves
 from extender.answers.whatif.answering import WhatIf
 from extender.assembly import Extender
 from extender.autoscaler.autoscaler import Autoscaler

@@ -11,7 +11,7 @@ from anyio.from_thread import start_blocking_portal
 
 from allocator.checks import DeviceState
 from allocator.tools import did_you_mean, hint, nearest
-from extender.answers.asking import SECONDS
+from extender.answers.asking import ANSWER_SECONDS
 from extender.answers.audit import audit_snapshot, rows_of
 from extender.answers.defragmentation.advice import Advice
 from extender.answers.defragmentation.defragment import MOVES, SearchBounds, defragment
@@ -357,7 +357,7 @@ class Cluster:
         """
         solver, scheduling = self._solver, self.settings.scheduling
         answering = Answering(
-            solver.within(solver.clock() + SECONDS),
+            solver.within(solver.clock() + ANSWER_SECONDS),
             self._catalog,
             datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             scheduling.scheduler_names,

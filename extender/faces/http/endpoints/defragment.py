@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from extender.answers.defragmentation.advice import Advice
-from extender.answers.defragmentation.asked_moves import AskedMoves
-from extender.answers.defragmentation.defragment import MOVES
+from extender.answers.defragmentation.defragment import MOVES, AskedMoves
 from extender.faces.http.callers import caller_of
 from extender.faces.http.replies import Format, format_for, while_connected
 from extender.framework import wire

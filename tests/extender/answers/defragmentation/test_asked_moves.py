@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 from httpx import AsyncClient
 
-from extender.answers.asking import SECONDS
-from extender.answers.defragmentation.asked_moves import AskedMoves
+from extender.answers.asking import ANSWER_SECONDS
+from extender.answers.defragmentation.defragment import AskedMoves
 from extender.faces.http.app import Listener
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
@@ -93,9 +93,9 @@ async def test_the_search_ends_when_nobody_waits_for_it_any_more() -> None:
 
 
 async def test_a_search_that_takes_too_long_is_refused() -> None:
-    overview, times = Cluster.of(*OBJECTS).extender().overview, iter(range(0, 1_000_000, int(SECONDS) * 2))
+    overview, times = Cluster.of(*OBJECTS).extender().overview, iter(range(0, 1_000_000, int(ANSWER_SECONDS) * 2))
     overview.decider.solver = replace(overview.decider.solver, clock=lambda: float(next(times)))
-    with pytest.raises(RefusedError, match=f"{SECONDS:g} s are not enough"):
+    with pytest.raises(RefusedError, match=f"{ANSWER_SECONDS:g} s are not enough"):
         await AskedMoves(overview).ask(None, 3)
 
 

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from extender.answers.asking import SECONDS
+from extender.answers.asking import ANSWER_SECONDS
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.question import Question, QuestionError, read_question
 from extender.faces.http.app import Listener
@@ -173,9 +173,9 @@ async def test_questions_wait_for_each_other_and_too_many_are_refused() -> None:
 
 
 async def test_an_answer_that_takes_too_long_is_refused() -> None:
-    overview, times = Cluster.of(*IN_USE).extender().overview, iter(range(0, 10_000, int(SECONDS) // 2))
+    overview, times = Cluster.of(*IN_USE).extender().overview, iter(range(0, 10_000, int(ANSWER_SECONDS) // 2))
     overview.decider.solver = replace(overview.decider.solver, clock=lambda: float(next(times)))
-    with pytest.raises(RefusedError, match=f"takes longer than {SECONDS:g} s"):
+    with pytest.raises(RefusedError, match=f"takes longer than {ANSWER_SECONDS:g} s"):
         await WhatIf(overview, Catalog(), preempts=True).ask(Question())
 
 
