@@ -30,8 +30,7 @@ from extender.cluster.writes.claims import ClaimWrites, ReadClaim
 from extender.cluster.writes.other_kinds import ContextWrites
 from extender.config.settings import ParameterKind
 from extender.controllers.controller import Controller, Responder
-from extender.controllers.leadership import led, responder_of
-from extender.controllers.server import sole_user
+from extender.controllers.server import led, responder_of, sole_user
 from extender.controllers.store import Store, dumps, loads
 from extender.framework.pods.claims import named_claims
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.writes.lease import LONG, SharedLease
-from extender.controllers.leadership import SURE_SECONDS, Leadership, led, renewed, responder_of
+from extender.controllers.server import SURE_SECONDS, Leadership, led, renewed, responder_of
 from extender.controllers.store import Store
 from extender.kube.api import ObjectKey
 from extender.kube.resources import LEASES
