@@ -34,10 +34,9 @@ from extender.node.cci.protocol import CciError
 from extender.node.cci.registry import Registry
 from extender.node.cdi import CdiFolder
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PreparedDevice, PrepareError
-from extender.node.nri import VARIABLE, Pinning, Runtime, RuntimeContainer
+from extender.node.nri import VARIABLE, Pinning, Runtime, RuntimeContainer, TtrpcError
 from extender.node.store import ResourceSet, ResourceStore, StoreError
 from extender.node.topology import Cpu, Topology
-from extender.node.ttrpc import TtrpcError
 
 CPU_DRIVER: Final = "dra.cpu"
 MEMORY_DRIVER: Final = "dra.memory"

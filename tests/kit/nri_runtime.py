@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from extender.node import ttrpc
+from extender.node import nri
 
 _PLUGIN: Final = "nri.pkg.api.v1alpha1.Plugin"
 _FRAME, _HEAD = struct.Struct(">II"), struct.Struct(">IIBB")
@@ -18,8 +18,8 @@ _SECONDS: Final = 10.0
 
 def container(uid: str, *cdi: str, cpus: str = "", env: tuple[str, ...] = (), cores: int = 0) -> Any:
     """A container as the runtime describes it. ``cores``: the CPUs that it requests."""
-    made = ttrpc.new_message("Container", id=uid, pod_sandbox_id="pod", name="main", state=3, env=env)
-    made.CDI_devices.extend(ttrpc.new_message("CDIDevice", name=each) for each in cdi)
+    made = nri.new_message("Container", id=uid, pod_sandbox_id="pod", name="main", state=3, env=env)
+    made.CDI_devices.extend(nri.new_message("CDIDevice", name=each) for each in cdi)
     made.linux.resources.cpu.cpus = cpus
     made.linux.resources.cpu.shares.value = 1024 * cores or 2
     return made
@@ -53,7 +53,7 @@ class FakeRuntime:
     async def create(self, uid: str, *cdi: str, whole: bool = True, env: tuple[str, ...] = (), cores: int = 0) -> None:
         """Make a container; ``whole``: to the end. Raises AssertionError: the plugin refuses it."""
         made = container(uid, *cdi, env=env, cores=cores)
-        answer = ttrpc.read_message("CreateContainerResponse", await self._ask("CreateContainer", _about(made)))
+        answer = nri.read_message("CreateContainerResponse", await self._ask("CreateContainer", _about(made)))
         made.linux.resources.cpu.cpus = answer.adjust.linux.resources.cpu.cpus
         made.linux.resources.cpu.mems = answer.adjust.linux.resources.cpu.mems
         self.containers[uid] = made
@@ -93,14 +93,14 @@ class FakeRuntime:
 
     def _received(self, connection: int, stream: int, data: bytes) -> None:
         if connection == 1:
-            self._answers.pop(stream).set_result(ttrpc.read_message("Response", data))
+            self._answers.pop(stream).set_result(nri.read_message("Response", data))
             return
-        request = ttrpc.read_message("Request", data)
-        response = ttrpc.new_message("Empty")
+        request = nri.read_message("Request", data)
+        response = nri.new_message("Empty")
         if request.method == "UpdateContainers":
-            response = ttrpc.new_message("UpdateContainersResponse")
-            response.failed.extend(self._update(ttrpc.read_message("UpdateContainersRequest", request.payload).update))
-        self._send(2, stream, 2, ttrpc.new_message("Response", payload=response.SerializeToString()))
+            response = nri.new_message("UpdateContainersResponse")
+            response.failed.extend(self._update(nri.read_message("UpdateContainersRequest", request.payload).update))
+        self._send(2, stream, 2, nri.new_message("Response", payload=response.SerializeToString()))
         if request.method == "RegisterPlugin":
             self._greeting = asyncio.create_task(self._greet())
 
@@ -115,10 +115,10 @@ class FakeRuntime:
         return failed
 
     async def _greet(self) -> None:
-        await self._ask("Configure", ttrpc.new_message("ConfigureRequest", runtime_name="fake", runtime_version="1"))
-        pod = ttrpc.new_message("PodSandbox", id="pod", name="p", namespace="ns")
-        listed = ttrpc.new_message("SynchronizeRequest", pods=[pod], containers=list(self.containers.values()))
-        answer = ttrpc.read_message("SynchronizeResponse", await self._ask("Synchronize", listed))
+        await self._ask("Configure", nri.new_message("ConfigureRequest", runtime_name="fake", runtime_version="1"))
+        pod = nri.new_message("PodSandbox", id="pod", name="p", namespace="ns")
+        listed = nri.new_message("SynchronizeRequest", pods=[pod], containers=list(self.containers.values()))
+        answer = nri.read_message("SynchronizeResponse", await self._ask("Synchronize", listed))
         self._update(answer.update)
         self.synchronized.set()
 
@@ -126,7 +126,7 @@ class FakeRuntime:
         stream = next(self._streams)
         answer = self._answers[stream] = asyncio.get_running_loop().create_future()
         payload = message.SerializeToString()
-        self._send(1, stream, 1, ttrpc.new_message("Request", service=_PLUGIN, method=method, payload=payload))
+        self._send(1, stream, 1, nri.new_message("Request", service=_PLUGIN, method=method, payload=payload))
         async with asyncio.timeout(_SECONDS):
             found = await answer
         assert not found.status.code, found.status.message
@@ -142,7 +142,7 @@ class FakeRuntime:
 
 
 def _about(made: Any) -> Any:
-    request = ttrpc.new_message("ContainerRequest", container=made)
+    request = nri.new_message("ContainerRequest", container=made)
     request.pod.name, request.pod.namespace, request.pod.uid = "p", "ns", "uid-p"
     request.pod.linux.cgroup_parent = "/kubepods/poduid-p"
     return request
