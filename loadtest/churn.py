@@ -13,11 +13,11 @@ from typing import Any, Final
 import orjson
 from fastapi import FastAPI
 
-from extender.assembly import make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender, make_solver
 from extender.faces.http.app import create_app
 from extender.kube.api import ObjectKey, key_of
 from extender.kube.resources import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES

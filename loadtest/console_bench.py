@@ -17,11 +17,11 @@ from typing import Final
 
 import httpx
 
-from extender.assembly import Extender, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender, make_extender, make_solver
 from extender.faces.http.app import create_app
 from extender.faces.http.connections import VERBS
 from extender.faces.serving.listeners import FurtherServer, server_config

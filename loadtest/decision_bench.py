@@ -29,10 +29,10 @@ from rich.table import Table
 
 from allocator import Allocation
 from allocator.policies import POLICIES
-from extender.assembly import make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.settings import SchedulingSettings, Settings
+from extender.faces.assembly import make_solver
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import Bounds, FilterResult, filter_nodes
 from extender.framework.held_devices import found_on

@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.answers.explain.explainer import Explainer
-from extender.assembly import make_extender, make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.config.sources import load
+from extender.faces.assembly import make_extender, make_solver
 from extender.faces.serving.memory import undisturbed
 from extender.framework.service import Service
 from extender.framework.wire import FilterArgs

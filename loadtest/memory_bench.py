@@ -19,10 +19,10 @@ from typing import Final
 
 import orjson
 
-from extender.assembly import make_extender, make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.sources import load
+from extender.faces.assembly import make_extender, make_solver
 from extender.faces.serving.memory import sparing_survivors
 from extender.framework.wire import FilterArgs
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES

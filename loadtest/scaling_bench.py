@@ -24,9 +24,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from extender.assembly import make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
+from extender.faces.assembly import make_solver
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No
 from extender.framework.filter import filter_nodes

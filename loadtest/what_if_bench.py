@@ -17,9 +17,9 @@ from rich.table import Table
 
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.question import Question, read_question
-from extender.assembly import Extender, make_extender, make_solver
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender, make_extender, make_solver
 from extender.faces.simulation.cluster import Cluster
 from extender.lab.api import MemoryApi
 from extender.planning.templates import Catalog

@@ -1,1 +1,1 @@
-"""Ways to reach the service: HTTP, gRPC, commands, the library, the console, and the processes themselves."""
+"""Ways to reach the service, and what makes it: HTTP, gRPC, commands, the library, the console, and the processes."""

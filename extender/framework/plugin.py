@@ -195,7 +195,7 @@ class WaitingPlugin:
     """The part of a feature that waits, in filter and in bind: for other processes, or for its own writes.
 
     It runs on the event loop, before and after the cycle that a `Plugin` is asked in. A feature has it made with what
-    it needs (`extender.assembly`), and overrides the points at which it waits.
+    it needs (`extender.faces.assembly`), and overrides the points at which it waits.
 
     Attributes:
         of_cluster: fields of snapshots that the plugin is about. If all are empty, filter does not call `before`.

@@ -1,6 +1,6 @@
 """Problems of a cluster: what is wrong with which object, what it costs, and what to do about it.
 
-Each feature finds its own problems; `extender.assembly` has the table of all that look for some.
+Each feature finds its own problems; `extender.faces.assembly` has the table of all that look for some.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -16,7 +16,6 @@ from anyio._backends._asyncio import AsyncIOBackend
 from httpx import ASGITransport, AsyncClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
@@ -26,6 +25,7 @@ from extender.cluster.writes.other_kinds import ContextWrites
 from extender.config.settings import ParameterKind, Settings
 from extender.controllers import Responder, Store
 from extender.controllers.contexts import ContextResponder
+from extender.faces.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.faces.http.app import Listener, create_app
 from extender.faces.http.callers import MAY, USER
 from extender.framework.service import Service

@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector, gener
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.answers.metrics import IntakeMetrics, LogMetrics
-from extender.assembly import Surroundings, make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
+from extender.faces.assembly import Surroundings, make_extender
 from extender.faces.http.callers import CallerMetrics
 from extender.framework.metrics import Metrics
 from extender.kube.api import Event, EventType

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from extender import answers, framework, plugins
 from extender.answers.observe.problems import ProblemsKeeper
-from extender.assembly import Surroundings, make_extender
 from extender.config.settings import (
     AdmissionCheckSettings,
     ControllerSettings,
@@ -15,6 +14,7 @@ from extender.config.settings import (
     Settings,
     UsageSettings,
 )
+from extender.faces.assembly import Surroundings, make_extender
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.tools.offload import at_once

@@ -7,12 +7,12 @@ import pytest
 
 from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Conclusion
-from extender.assembly import Extender, make_extender
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.plan import EXPANDERS
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender, make_extender
 from extender.faces.simulation.scheduling import schedule
 from extender.framework.filter import filter_nodes
 from extender.framework.held_devices import held_for_nominated

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.answers.explain.explanation_service import LEFT_OUT, names_within, namespaces_of
-from extender.assembly import Extender, Surroundings, make_extender
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender, Surroundings, make_extender
 from extender.faces.http.app import Listener
 from extender.faces.http.callers import Guard, Refusals
 from extender.framework.wire import BindArgs, FilterArgs

@@ -27,8 +27,9 @@ def contract_layers(package: str) -> list[list[str]]:
 
 
 def floors(package: str) -> list[str]:
-    """Return the longest chain of folders in which each one imports the next, the highest first."""
-    return list(_longest_chain(_imports(package)))
+    """Return the longest chain of folders of the contract in which each one imports the next, the highest first."""
+    placed = {folder for layer in contract_layers(package) for folder in layer}
+    return list(_longest_chain({room: below for room, below in _imports(package).items() if room in placed}))
 
 
 def _imports(package: str) -> Mapping[str, frozenset[str]]:

@@ -11,13 +11,13 @@ from httpx import ASGITransport, AsyncClient
 
 from allocator import Features, Limits, Selectors
 from allocator.policies import FIRST_FIT
-from extender.assembly import ALONE, Extender, Surroundings, make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
+from extender.faces.assembly import ALONE, Extender, Surroundings, make_extender
 from extender.faces.http.app import Listener, create_app
 from extender.framework.decisions.solver import Solver
 from extender.framework.service import Service

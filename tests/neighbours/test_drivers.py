@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from extender.assembly import make_extender, make_solver
+from extender.faces.assembly import make_extender, make_solver
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.cluster import EmbeddedCluster

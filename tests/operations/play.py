@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import orjson
 
-from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.framework.service import Service
 from extender.framework.wire import decode_bind, decode_filter, decode_preempt
 from extender.kube.api import ApiError, Event, RawObject, key_of

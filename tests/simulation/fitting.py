@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from allocator import AllocatorError
-from extender.assembly import make_solver
 from extender.config.settings import Settings
+from extender.faces.assembly import make_solver
 from extender.framework.cycle import is_feasible
 from extender.framework.held_devices import held_for_nominated
 from extender.kube.api import Event, EventType, RawObject

@@ -10,9 +10,9 @@ from extender.answers.observe.device_history import HistoryKeeper
 from extender.answers.observe.device_states import StatesKeeper
 from extender.answers.observe.pool_sizes import SizesKeeper
 from extender.answers.observe.problems import ProblemsKeeper
-from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.cluster.live import LiveCluster
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.framework.wire import decode_bind, decode_filter, decode_preempt
 from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi

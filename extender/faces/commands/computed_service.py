@@ -8,13 +8,13 @@ from functools import partial
 import httpx
 
 from extender.answers.observe.scheduler_settings import scheduler_file_of
-from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
+from extender.faces.assembly import Surroundings, make_extender, make_solver
 from extender.faces.commands.audit import note_namespaces
 from extender.faces.commands.reading import EXPLAINED
 from extender.faces.http.app import create_app

@@ -12,10 +12,10 @@ import typer
 
 from extender.answers.defragmentation.advice import Advice, ShapeAdvice
 from extender.answers.defragmentation.defragment import MOVES, SECONDS, SearchBounds, defragment, why_not
-from extender.assembly import make_solver
 from extender.cluster.live import connect
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
+from extender.faces.assembly import make_solver
 from extender.faces.commands.audit import listed
 from extender.faces.commands.options import (
     ConfigOption,

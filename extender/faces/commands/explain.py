@@ -16,7 +16,6 @@ from allocator.tools import printable
 from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
 from extender.answers.explain.explanation import Conclusion, as_json, unknown_pod
 from extender.answers.explain.pod_claims import read_admission
-from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import connect
@@ -24,6 +23,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
+from extender.faces.assembly import Surroundings, make_extender, make_solver
 from extender.faces.commands.answer_source import AnswerSource, NamedPlaceOptions, Place, SourceError, run
 from extender.faces.commands.audit import listed_state
 from extender.faces.commands.options import (

@@ -27,9 +27,9 @@ from starlette.responses import Response
 from allocator.tools import did_you_mean, nearest
 from extender.answers.defragmentation.defragment import AskedMoves
 from extender.answers.whatif.answering import WhatIf
-from extender.assembly import Extender
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender
 from extender.faces.http.bodies import Bodies
 from extender.faces.http.callers import Callers
 from extender.faces.http.endpoints.autoscaler import SessionViews, add_autoscaler_routes, add_autoscaler_sessions

@@ -25,13 +25,13 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from allocator import DEFAULTS_OF
 from extender.answers.metrics import IntakeMetrics, LogMetrics
 from extender.answers.observe.scheduler_settings import scheduler_file_of
-from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import FollowTiming, LiveCluster, Timing, connect
 from extender.cluster.whole_pods import WholePods
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.faces.grpc.opening import open_grpc
 from extender.faces.http.app import Listener, create_app
 from extender.faces.http.callers import CallerMetrics, Guard, Refusals

@@ -24,13 +24,13 @@ from extender.answers.observe.tables.devices import DeviceFilter, devices
 from extender.answers.whatif.answer import WhatIfAnswer
 from extender.answers.whatif.answering import Answering
 from extender.answers.whatif.question import read_question
-from extender.assembly import Extender, Surroundings, make_extender, make_solver, suggestions
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.priority_classes import PriorityClasses
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import ControllerSettings, ParameterKind, Settings
+from extender.faces.assembly import Extender, Surroundings, make_extender, make_solver, suggestions
 from extender.faces.simulation.scheduling import Placements, devices_of, schedule
 from extender.faces.simulation.workloads import Skipped, expanded
 from extender.framework.decisions.solver import Solver

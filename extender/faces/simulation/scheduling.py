@@ -16,11 +16,11 @@ from allocator import DeviceResult, Features, LeftOut
 from allocator.model.optional import not_served
 from extender.answers.explain.explanation import share_in_words
 from extender.answers.explain.pod_claims import CLAIM_NOT_MADE, read_admission
-from extender.assembly import Extender
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import is_immediate, mode_problem
 from extender.cluster.objects.pods import Pod, parse_whole_pod
 from extender.cluster.snapshot import Snapshot
+from extender.faces.assembly import Extender
 from extender.framework.bind_errors import BindError, ResourceQuotaRefusesError
 from extender.framework.bound_pods import is_pinned, lacks_some
 from extender.framework.cycle import refreshed

@@ -4,8 +4,8 @@ from dataclasses import replace
 from itertools import count
 from statistics import median
 
-from extender.assembly import make_extender
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.framework.decisions.evaluate import HARD_SECONDS
 from extender.framework.filter import FilterResult
 from extender.framework.passed_over_nodes import LATE, QUIET_SECONDS

@@ -8,8 +8,8 @@ from typing import TypeVar
 import pytest
 
 from allocator import parse_claim
-from extender.assembly import make_extender
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import FilterResult
 from extender.framework.passed_over_nodes import MANY_DEVICES, QUIET_SECONDS, RESTLESS, RestlessNodes

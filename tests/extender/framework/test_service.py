@@ -6,8 +6,8 @@ from typing import TypeVar
 import pytest
 
 from extender import Settings
-from extender.assembly import make_extender, make_solver
 from extender.config.settings import SchedulingSettings
+from extender.faces.assembly import make_extender, make_solver
 from extender.framework.decisions.evaluate import MOST_NEW_DEVICES, MOST_NEW_LOSSES, MOST_NEW_NODES
 from extender.framework.service import Service
 from extender.framework.wire import FilterArgs

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId, Limits
-from extender.assembly import make_solver
 from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
+from extender.faces.assembly import make_solver
 from extender.faces.simulation.cluster import Cluster as Example
 from extender.framework.decisions.solver import No
 from extender.kube.api import ObjectKey

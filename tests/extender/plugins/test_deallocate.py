@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from extender.assembly import make_extender
 from extender.cluster.objects.claims import ALLOCATION_MODE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, RELEASED
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.framework.filter import filter_nodes
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ApiError, ObjectKey, RawObject

@@ -9,10 +9,10 @@ import pytest
 from allocator import Reason
 from allocator.reason import Cause
 from extender.answers.explain.explainer import Explainer
-from extender.assembly import make_extender
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.filter import Code, filter_nodes

@@ -23,7 +23,7 @@ from extender.answers.observe.console_search import LONGEST, AttributeFilter, ex
 from extender.answers.observe.fleet import GROUP_LABELS, STATES, Fleet
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.tables.devices import class_of
-from extender.assembly import Extender
+from extender.faces.assembly import Extender
 from extender.faces.console.feed import Feed
 from extender.faces.http.callers import caller_of
 from extender.faces.http.replies import error_reply

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from extender.answers.observe.overview import Overview
-from extender.assembly import Extender
+from extender.faces.assembly import Extender
 from extender.faces.http.endpoints.console import VARY, page_files, page_reply
 from extender.faces.http.replies import Shared, prefers_page
 from extender.framework import wire

@@ -16,12 +16,12 @@ from itertools import repeat
 from typing import Any, Final
 
 from allocator.tools import JSON
-from extender.assembly import Extender
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.verbs import filter_simulated, prioritize_simulated, simulated
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender
 from extender.faces.http.verb_endpoints import Application, Endpoints
 from extender.framework import wire
 from extender.framework.decision_log import DecisionLog, Draft

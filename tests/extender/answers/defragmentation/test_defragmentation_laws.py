@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from extender import Cluster
 from extender.answers.defragmentation.advice import Advice
 from extender.answers.defragmentation.defragment import SearchBounds, defragment
-from extender.assembly import make_solver
 from extender.config.sources import load
+from extender.faces.assembly import make_solver
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES as NODE_KIND
 from extender.kube.resources import PODS

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from extender.answers.defragmentation.in_pieces import ASKED_SECONDS, MOST_SHAPES, InPieces, PiecesKeeper, in_pieces
-from extender.assembly import Extender
+from extender.faces.assembly import Extender
 from extender.framework.asked import Asked
 from extender.tools.offload import at_once
 from tests.extender.answers.defragmentation.scenes import runs, waits

@@ -11,11 +11,11 @@ from httpx import AsyncClient
 from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import unknown_pod
 from extender.answers.explain.pod_claims import NOTHING_ASKED, Admission, read_admission
-from extender.assembly import Extender, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.config.sources import load
+from extender.faces.assembly import Extender, make_extender
 from extender.faces.http.bodies import FREE_BYTES
 from extender.kube.api import ApiError, Event, EventType, ObjectKey
 from extender.kube.resources import EVENTS, NAMESPACES, PODS, PRIORITY_CLASSES

@@ -13,8 +13,8 @@ from allocator.obstacles import RemedyKind
 from extender import Cluster
 from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Explanation, Proposal, as_json
-from extender.assembly import suggestions
 from extender.config.settings import Settings
+from extender.faces.assembly import suggestions
 from extender.faces.commands.template import describe
 from extender.kube.api import ObjectKey
 from extender.planning.templates import Catalog

@@ -7,8 +7,8 @@ import pytest
 
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.question import read_question
-from extender.assembly import Extender, Surroundings, make_extender
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender, Surroundings, make_extender
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.planning.templates import Catalog

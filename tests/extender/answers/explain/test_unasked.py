@@ -6,8 +6,8 @@ import pytest
 from httpx import AsyncClient
 
 from extender.answers.explain.explanation_service import LATER, UnaskedPods
-from extender.assembly import Extender, Surroundings
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender, Surroundings
 from extender.framework.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS

@@ -14,10 +14,10 @@ from extender.answers.metrics import ClusterMetrics
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.pool_sizes import MOST_OF_NODE, MOST_OF_POOL, PoolSizes, SizesKeeper
-from extender.assembly import Surroundings, make_overview
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import FollowTiming, LiveCluster, Timing
 from extender.config.settings import Settings
+from extender.faces.assembly import Surroundings, make_overview
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ApiError, Event, EventType

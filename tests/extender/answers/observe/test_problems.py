@@ -11,10 +11,10 @@ from starlette.types import Receive, Scope, Send
 
 from extender.answers.observe.problems import CAUSES, EVENT, MOST_PROBLEMS, ProblemsKeeper, problems
 from extender.answers.observe.scheduler_settings import scheduler_file_of
-from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.config.sources import load
+from extender.faces.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.faces.http.callers import MAY
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS

@@ -13,9 +13,9 @@ from allocator import AllocationResult, DeviceId, DeviceResult, Features
 from allocator.checks import DeviceState
 from allocator.device_states import DeviceKind, PoolStates
 from extender.answers.observe.device_states import DeviceStates
-from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.kube.api import Event, EventType
 from extender.kube.resources import NODES, RESOURCES, SLICES
 from tests.kit.clusters import (

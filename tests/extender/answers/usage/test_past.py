@@ -18,9 +18,9 @@ from extender.answers.usage.past import PastError, PastReader, RangeQuery, recor
 from extender.answers.usage.prometheus import MOST_BYTES, Prometheus
 from extender.answers.usage.usage import By, Past, Recorded, Usage, UsageMetrics
 from extender.answers.usage.usage_table import Window, usage_view, waits_view
-from extender.assembly import Surroundings
 from extender.config.settings import Settings, UsageSettings
 from extender.config.sources import SettingsError, load
+from extender.faces.assembly import Surroundings
 from extender.tools.table import Rows
 from tests.kit.clusters import DRIVER, GPU, Cluster, app_over, claim, client_of, local_slice, node
 

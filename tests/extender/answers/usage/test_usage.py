@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from extender.answers.usage.usage import By, Usage, UsageKeeper
 from extender.answers.usage.usage_table import Window, minutes_of, usage_view
-from extender.assembly import Extender, Surroundings
 from extender.cluster.cluster_state import ClusterState
+from extender.faces.assembly import Extender, Surroundings
 from extender.faces.http.callers import MAY
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, PODS

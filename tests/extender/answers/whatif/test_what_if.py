@@ -8,9 +8,9 @@ import pytest
 import yaml
 from httpx import AsyncClient
 
-from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.config.sources import load
+from extender.faces.assembly import make_extender
 from extender.kube.api import ApiError
 from extender.kube.resources import PRIORITY_CLASSES
 from tests.cluster.priority_cases import CLASSES, DEFAULT, HIGH

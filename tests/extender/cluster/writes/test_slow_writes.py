@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from extender.assembly import Surroundings, make_extender
 from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
+from extender.faces.assembly import Surroundings, make_extender
 from extender.framework.background_runner import PAUSE_SECONDS, TURN_SECONDS
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs

@@ -11,7 +11,7 @@ from httpx import AsyncClient
 
 from allocator.tools import JSON
 from extender.answers.observe.fleet import Fleet
-from extender.assembly import ALONE, Surroundings
+from extender.faces.assembly import ALONE, Surroundings
 from extender.faces.console.feed import MOST_READERS, PERIOD, Feed, FullError
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import NODES, SLICES

@@ -12,10 +12,10 @@ from typing import Any, Final
 import anyio.to_thread
 import pytest
 
-from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.config.settings import Settings
+from extender.faces.assembly import Surroundings, make_extender, make_solver
 from extender.faces.demo.demo import MANIFESTS, SCENES, Demo
 from extender.faces.http import verb_endpoints
 from extender.faces.http.app import Listener, create_app

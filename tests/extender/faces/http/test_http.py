@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 
 from allocator import AllocationResult
 from extender.answers.observe.pool_sizes import MOST_OF_POOL
-from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
+from extender.faces.assembly import make_extender
 from extender.faces.http.bodies import FREE_BYTES, LOOKED_BYTES, MOST_OBJECTS, UNCOUNTED_BYTES, Bodies
 from extender.faces.http.verb_endpoints import Application, Endpoints
 from extender.faces.tracing.tracing import UNTRACED

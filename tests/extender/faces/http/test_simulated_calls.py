@@ -6,8 +6,8 @@ import orjson
 import pytest
 from httpx import AsyncClient
 
-from extender.assembly import Extender
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender
 from extender.faces.http.app import create_app
 from tests.extender.autoscaler.http_scenes import NEW, nodes
 from tests.extender.autoscaler.scenes import autoscaler_over, machine

@@ -6,8 +6,8 @@ import pytest
 
 from allocator import Device, DeviceId
 from allocator.cel import parse as parsing
-from extender.assembly import make_extender, make_solver
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender, make_solver
 from extender.faces.serving.run import ServedCluster, surroundings_of
 from extender.framework.background_runner import PAUSE_SECONDS
 from extender.framework.wire import decode_filter

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from extender import Cluster
 from extender.answers.explain.explanation import as_json
-from extender.assembly import Extender, make_extender
 from extender.cluster.objects.pods import parse_pod
 from extender.config.sources import load
+from extender.faces.assembly import Extender, make_extender
 from extender.faces.simulation.scheduling import schedule
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey

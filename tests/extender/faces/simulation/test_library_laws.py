@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 
 from extender import Cluster
-from extender.assembly import make_extender, make_solver
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.config.sources import load
+from extender.faces.assembly import make_extender, make_solver
 from extender.faces.simulation.scheduling import devices_of
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs

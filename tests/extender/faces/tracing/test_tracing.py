@@ -15,10 +15,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from starlette.requests import Request
 
-from extender.assembly import make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.faces.http.app import create_app
 from extender.faces.tracing.spans import Spans
 from extender.kube.api import ApiError, OutcomeUnknownError

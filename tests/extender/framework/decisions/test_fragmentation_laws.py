@@ -16,9 +16,9 @@ from allocator import Allocation, Features, Selectors, parse_claim, parse_claim_
 from allocator.policies import MAX_SCORE
 from allocator.policies import Shape as Asked
 from extender import Cluster, Settings
-from extender.assembly import make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import SchedulingSettings
+from extender.faces.assembly import make_solver
 from extender.framework.cycle import Cycle, open_cycle
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.shapes import Shapes

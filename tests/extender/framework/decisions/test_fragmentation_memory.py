@@ -11,9 +11,9 @@ from dataclasses import replace
 from allocator import Features, parse_claim
 from allocator.policies import Shape
 from extender import Settings
-from extender.assembly import make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import SchedulingSettings
+from extender.faces.assembly import make_solver
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.shapes import Shapes
 from extender.framework.filter import filter_nodes

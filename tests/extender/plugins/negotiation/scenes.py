@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from extender.assembly import Extender, Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import MARK, MARK_FINALIZER
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
+from extender.faces.assembly import Extender, Surroundings, make_extender
 from extender.framework.background_runner import PAUSE_SECONDS
 from extender.framework.filter import FilterResult
 from extender.framework.service import Service

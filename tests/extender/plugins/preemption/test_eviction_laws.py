@@ -13,9 +13,9 @@ from typing import Any, Final
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from extender.assembly import make_extender
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.framework.victims import Victims
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.kube.api import ObjectKey

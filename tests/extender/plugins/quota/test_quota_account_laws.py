@@ -16,13 +16,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from allocator import DeviceId
-from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.device_quotas import DEVICES
 from extender.cluster.objects.pods import parse_pod
 from extender.cluster.writes.pods import DISRUPTION
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ApiError, Event, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Resource

@@ -14,10 +14,10 @@ from itertools import cycle
 from typing import Final
 
 from allocator import Features
-from extender.assembly import Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
+from extender.faces.assembly import Surroundings, make_extender
 from extender.framework.filter import filter_nodes
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from allocator import Limits
-from extender.assembly import make_extender
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.framework.cluster_with_kept import ClusterWithKept
 from extender.framework.filter import FilterResult
 from extender.framework.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE

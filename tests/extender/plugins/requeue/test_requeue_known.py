@@ -2,9 +2,9 @@
 
 import asyncio
 
-from extender.assembly import make_extender
 from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.framework.filter import Code, FilterResult
 from extender.framework.rejected_pods import AGAIN_SECONDS
 from extender.framework.task import Rejection

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from allocator import DeviceId
-from extender.assembly import Extender
+from extender.faces.assembly import Extender
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, EVENTS
 from tests.extender.answers.observe.scenes import ask, items

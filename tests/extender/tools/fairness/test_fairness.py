@@ -16,8 +16,8 @@ from httpx import ASGITransport, AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.assembly import make_extender
 from extender.config.settings import Settings
+from extender.faces.assembly import make_extender
 from extender.tools.fairness import (
     CREDIT_SECONDS,
     HALF_SECONDS,
