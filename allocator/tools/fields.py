@@ -5,7 +5,7 @@ means absent. Unknown fields are ignored: a newer API server may have more field
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -13,6 +13,7 @@ from itertools import repeat
 from typing import Any, Final, TypeAlias, TypeGuard
 
 from allocator.tools.printable import shown
+from allocator.tools.spelling import hint
 
 _INT64: Final = 2**63
 _MOST_CHILDREN: Final = 5000
@@ -100,6 +101,11 @@ class Fields:
     def problem(self, name: str, message: str) -> None:
         """Note what is wrong with a field; with an empty name, with the object."""
         self.problems.append(Problem(self.at(name) if name else self.path, message))
+
+    def refuse_unknown(self, known: Collection[str]) -> None:
+        """Note fields that are not known: an API server drops them, and in a manifest they are mistakes."""
+        for name in sorted(self.data.keys() - known):
+            self.problem(name, f"unknown field{hint(name, known)}")
 
     def has(self, name: str) -> bool:
         """Whether a field is there and not null."""

@@ -87,19 +87,18 @@ class FollowTiming:
 class Yielder:
     """Lets other tasks on the event loop run in between, however long the work is."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._clock = clock
-        self._began = clock()
+        self._began = time.perf_counter()
         self._worked = 0.0
 
     def begin(self) -> None:
         """Call this before each piece of work: the time until then was spent on waiting, or is forgiven."""
-        self._began = self._clock()
+        self._began = time.perf_counter()
 
     async def pause(self) -> None:
         """Let other tasks run if the work has taken long. Call this after each piece of work."""
-        self._worked += self._clock() - self._began
+        self._worked += time.perf_counter() - self._began
         if self._worked >= self._seconds:
             await asyncio.sleep(0)
             self._worked = 0.0

@@ -40,7 +40,7 @@ class PluginRefusesError(GivenBackError):
         event: the reason of the Event that tells it; empty: none does.
     """
 
-    def __init__(self, why: str, event: str = "") -> None:
+    def __init__(self, why: str, event: str) -> None:
         super().__init__(why)
         self.event = event
 

@@ -150,17 +150,12 @@ class Reviews:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetimes:
-    """Seconds for which answers are remembered.
+_GOOD_SECONDS: Final = 10.0
+_BAD_SECONDS: Final = 2.0
+"""For so long an answer that lets a caller in is remembered, and any other answer: a right may just have been given."""
 
-    Attributes:
-        good: of an answer that lets a caller in.
-        bad: of any other answer. It is shorter, because a right may just have been given.
-    """
-
-    good: float = 10.0
-    bad: float = 2.0
+_MOST_ANSWERS: Final = 1024
+"""Of the good answers, and of the bad ones."""
 
 
 class Answers(Generic[T]):
@@ -171,22 +166,13 @@ class Answers(Generic[T]):
     Args:
         is_good: whether an answer lets a caller in.
         clock: seconds, from any point.
-        limit: the most good answers, and the most bad ones.
     """
 
-    def __init__(
-        self,
-        is_good: Callable[[T], bool],
-        clock: Callable[[], float],
-        *,
-        lifetimes: Lifetimes = Lifetimes(),
-        limit: int = 1024,
-    ) -> None:
+    def __init__(self, is_good: Callable[[T], bool], clock: Callable[[], float]) -> None:
         self._is_good = is_good
         self._clock = clock
-        self._lifetimes = lifetimes
-        self._good: Recent[tuple[float, T]] = Recent(limit)
-        self._bad: Recent[tuple[float, T]] = Recent(limit)
+        self._good: Recent[tuple[float, T]] = Recent(_MOST_ANSWERS)
+        self._bad: Recent[tuple[float, T]] = Recent(_MOST_ANSWERS)
         self._asking: dict[Hashable, asyncio.Task[T]] = {}
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[T]], may_ask: Callable[[], None]) -> T:
@@ -220,10 +206,10 @@ class Answers(Generic[T]):
     async def _ask_and_remember(self, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
         answer = await ask()
         is_good = self._is_good(answer)
-        memory, lifetime = (self._good, self._lifetimes.good) if is_good else (self._bad, self._lifetimes.bad)
+        memory, seconds = (self._good, _GOOD_SECONDS) if is_good else (self._bad, _BAD_SECONDS)
         if not is_good:
             self._good.forget(key)
-        memory.keep(key, (self._clock() + lifetime, answer))
+        memory.keep(key, (self._clock() + seconds, answer))
         return answer
 
 

@@ -118,11 +118,14 @@ class WatchTiming:
     list: float = 120.0
 
 
+_LISTS_AT_ONCE: Final = 2
+"""Lists that may be read at a time; bounds the memory for lists that are not decoded yet."""
+
+
 class WatchSource:
     """Lists and watches of one API server.
 
     Args:
-        lists_at_once: how many lists may be read at a time; bounds the memory for lists that are not decoded yet.
         off_loop: where objects are decoded that take long.
         decodes_all: pods that use no devices are decoded, too.
         budget: for the memory of objects.
@@ -134,7 +137,6 @@ class WatchSource:
         *,
         random: Callable[[], float],
         timing: WatchTiming = WatchTiming(),
-        lists_at_once: int = 2,
         off_loop: Offload = in_thread,
         decodes_all: bool = False,
         budget: Budget | None = None,
@@ -142,7 +144,7 @@ class WatchSource:
         self.api = api
         self._random = random
         self._timing = timing
-        self._gate = asyncio.Semaphore(lists_at_once)
+        self._gate = asyncio.Semaphore(_LISTS_AT_ONCE)
         self._streams_lists = True
         self._off_loop = waited_for(off_loop)
         self._decodes_all = decodes_all

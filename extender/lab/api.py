@@ -5,6 +5,7 @@ does not allow, as the admission plugin ResourceQuota does, and keeps the status
 kube-controller-manager's resourcequota controller does.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -144,6 +145,23 @@ def _is_finished(resource: Resource, obj: RawObject) -> bool:
 
 _UNWATCHED = (DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, PRIORITY_CLASSES, QUOTAS)
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+
+
+class Follower(ABC):
+    """Hears of each object that is there at first, and of each change from then on."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def apply(self, event: Event) -> None:
+        """Take in an event."""
+
+    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
+        """Take in a list of all objects, before any event."""
+        del at
+        for each in objects:
+            self.apply(Event(EventType.ADDED, resource, each))
+        return True
 
 
 class MemoryApi:

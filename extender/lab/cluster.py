@@ -41,7 +41,7 @@ from extender.kube.resources import (
     TEMPLATES,
     Resource,
 )
-from extender.lab.api import MemoryApi
+from extender.lab.api import Follower, MemoryApi
 from extender.lab.manifests import LOADED, parse_namespace
 from extender.lab.manifests import ManifestObject as Manifest
 from extender.plugins.resource_classes.task import keep_device_classes
@@ -231,7 +231,7 @@ class Work(NamedTuple):
     claims: list[RawObject]
 
 
-class Backlog:
+class Backlog(Follower):
     """Follows an API server, and notes for each change the pods, PodGroups and claims that it concerns.
 
     Without it, each change of one object would make the controllers read all objects.
@@ -302,13 +302,6 @@ class Backlog:
             self._changed_groups.update(dict.fromkeys(self._groups))
         if self._changed_pods or self._changed_groups or self._changed_claims:
             self.waiting.set()
-
-    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        """Take in a list of all objects, before any event."""
-        del at
-        for each in objects:
-            self.apply(Event(EventType.ADDED, resource, each))
-        return True
 
     def _put_pod(self, pod: RawObject, *, is_there: bool) -> None:
         key = key_of(pod)

@@ -24,7 +24,8 @@ MOST_BYTES: Final = 2**20
 """Bytes of lines that wait to be written: some thousands of lines."""
 
 _PAUSE_SECONDS: Final = 0.05
-"""Between two writes. Otherwise each line wakes the writer's thread, which takes Python's lock from the others."""
+"""Between two writes. Otherwise each line wakes the writer's thread, which takes Python's lock from the others. Lines
+that come meanwhile are written together."""
 
 
 class LineWriter:
@@ -37,7 +38,6 @@ class LineWriter:
         write: writes all of some bytes, and may take any time for that.
         told_dropped: is told, in the writer's thread, how many lines were dropped, once there is room to say so.
         most_bytes: the most bytes that wait, without the bytes that are being written.
-        pause: seconds between two writes; lines that come meanwhile are written together.
     """
 
     def __init__(
@@ -46,12 +46,10 @@ class LineWriter:
         told_dropped: Callable[[int], None],
         *,
         most_bytes: int = MOST_BYTES,
-        pause: float = _PAUSE_SECONDS,
     ) -> None:
         self._write = write
         self._told_dropped = told_dropped
         self._most_bytes = most_bytes
-        self._pause = pause
         self._changed = threading.Condition()
         self._ending = threading.Event()
         self._lines: list[bytes] = []
@@ -95,7 +93,7 @@ class LineWriter:
                     self._drop(len(lines))
             else:
                 self._tell_dropped_lines()
-            self._ending.wait(self._pause)
+            self._ending.wait(_PAUSE_SECONDS)
 
     def _tell_dropped_lines(self) -> None:
         with self._changed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from allocator import Quantity
-from allocator.tools import Fields, ObjectReader, dns_label, hint, printable, shown
+from allocator.tools import Fields, ObjectReader, dns_label, printable, shown
 from extender.kube.api import ObjectKey
 
 DEVICES: Final = "devices"
@@ -84,8 +84,8 @@ def parse_device_quota(obj: Mapping[str, object], check_expression: Callable[[st
     """
     reader = ObjectReader("DeviceQuota", obj, ("dra-extender.dev/v1alpha1",))
     spec = reader.top.child("spec")
-    _refuse_unknown(reader.top, {"apiVersion", "kind", "metadata", "spec", "status"})
-    _refuse_unknown(spec, {"limits", "cohort", "borrowing"})
+    reader.top.refuse_unknown({"apiVersion", "kind", "metadata", "spec", "status"})
+    spec.refuse_unknown({"limits", "cohort", "borrowing"})
     limits = tuple(_limit(each, check_expression) for each in spec.children("limits"))
     names = [each.name for each in limits]
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -111,7 +111,7 @@ def parse_device_quota(obj: Mapping[str, object], check_expression: Callable[[st
 
 
 def _limit(fields: Fields, check_expression: Callable[[str], str | None]) -> DeviceLimit:
-    _refuse_unknown(fields, {"name", "deviceClassName", "selectors", "devices", "capacity"})
+    fields.refuse_unknown({"name", "deviceClassName", "selectors", "devices", "capacity"})
     selectors = []
     for each in fields.children("selectors"):
         cel = each.child("cel")
@@ -148,9 +148,3 @@ def _amounts(fields: Fields) -> Mapping[str, Quantity]:
         if found[name].nano < 0:
             fields.problem(f"capacity[{name}]", f"{shown(value)} is negative")
     return found
-
-
-def _refuse_unknown(fields: Fields, known: set[str]) -> None:
-    """An API server drops unknown fields; in a manifest they are mistakes."""
-    for name in sorted(fields.data.keys() - known):
-        fields.problem(name, f"unknown field{hint(name, known)}")

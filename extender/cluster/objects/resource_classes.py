@@ -14,7 +14,7 @@ from typing import Final
 
 from allocator import GroupResource
 from allocator.model.json import read_match_attribute, read_members
-from allocator.tools import Fields, ObjectReader, hint, shown
+from allocator.tools import Fields, ObjectReader, shown
 
 VERSION: Final = "dra-extender.dev/v1alpha1"
 
@@ -106,9 +106,9 @@ def parse_resource_class(obj: Mapping[str, object]) -> ResourceClass:
     """
     reader = ObjectReader("ResourceClass", obj, (VERSION,))
     spec = reader.top.child("spec")
-    _refuse_unknown(reader.top, {"apiVersion", "kind", "metadata", "spec", "status"})
+    reader.top.refuse_unknown({"apiVersion", "kind", "metadata", "spec", "status"})
     group = _group(spec)
-    _refuse_unknown(spec, {"resourceName", "resourceSelector", "members", "matchAttribute"})
+    spec.refuse_unknown({"resourceName", "resourceSelector", "members", "matchAttribute"})
     resource = "" if group is not None else spec.required_text("resourceName")
     if resource and not _RESOURCE.fullmatch(resource):
         spec.problem("resourceName", f"{shown(resource)} is not a domain and a name, such as example.com/gpu")
@@ -139,7 +139,7 @@ def _group(spec: Fields) -> GroupResource | None:
 
 
 def _selector(fields: Fields) -> tuple[PropertyRequirement, ...]:
-    _refuse_unknown(fields, {"matchExpressions"})
+    fields.refuse_unknown({"matchExpressions"})
     found = tuple(_requirement(each) for each in fields.children("matchExpressions"))
     if not found:
         fields.problem("matchExpressions", "needs at least one requirement")
@@ -147,7 +147,7 @@ def _selector(fields: Fields) -> tuple[PropertyRequirement, ...]:
 
 
 def _requirement(fields: Fields) -> PropertyRequirement:
-    _refuse_unknown(fields, {"key", "operator", "values"})
+    fields.refuse_unknown({"key", "operator", "values"})
     key, name, values = fields.required_text("key"), fields.required_text("operator"), fields.texts("values")
     operator = _OPERATORS.get(name)
     if operator is None:
@@ -163,9 +163,3 @@ def _requirement(fields: Fields) -> PropertyRequirement:
         if len(value) > _LONGEST_VALUE:
             fields.problem(f"values[{index}]", f"is longer than {_LONGEST_VALUE} characters")
     return PropertyRequirement(key, operator, values)
-
-
-def _refuse_unknown(fields: Fields, known: set[str]) -> None:
-    """An API server drops unknown fields; in a manifest they are mistakes."""
-    for name in sorted(fields.data.keys() - known):
-        fields.problem(name, f"unknown field{hint(name, known)}")

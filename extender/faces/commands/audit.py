@@ -80,9 +80,7 @@ async def listed(api: Api, resources: Iterable[Resource] = AUDITED, *, has_whole
     return (await listed_state(api, resources, has_whole_pods=has_whole_pods)).snapshot
 
 
-async def listed_state(
-    api: Api, resources: Iterable[Resource] = AUDITED, *, has_whole_pods: bool = False
-) -> ClusterState:
+async def listed_state(api: Api, resources: Iterable[Resource], *, has_whole_pods: bool) -> ClusterState:
     """The objects of some kinds, listed once. An optional kind that is not served has no objects.
 
     Args:

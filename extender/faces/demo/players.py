@@ -6,7 +6,6 @@ service in sessions which new nodes would help, and adds them if it may.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,8 +16,8 @@ import httpx
 
 from extender.client import AsyncAutoscalerClient, NodeGroup
 from extender.kube.api import Api, ApiError, Event, EventType, ObjectKey, RawObject, key_of
-from extender.kube.resources import NODES, PODS, SLICES, Resource
-from extender.lab.api import MemoryApi
+from extender.kube.resources import NODES, PODS, SLICES
+from extender.lab.api import Follower, MemoryApi
 
 
 class CallError(Exception):
@@ -73,23 +72,6 @@ class Calls:
         if isinstance(reply, dict) and (problem := reply.get("Error")):
             raise CallError(str(problem))
         return reply
-
-
-class Follower(ABC):
-    """Hears of each object that is there at first, and of each change from then on."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def apply(self, event: Event) -> None:
-        """Take in an event."""
-
-    def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
-        """Take in a list of all objects, before any event."""
-        del at
-        for each in objects:
-            self.apply(Event(EventType.ADDED, resource, each))
-        return True
 
 
 NAME: Final = "dra-scheduler"

@@ -38,15 +38,9 @@ _Inner = Mapping[int, str]
 
 
 class FieldCounts:
-    """Counts the fields of declared messages.
+    """Counts the fields of declared messages, with those of the messages in them."""
 
-    Args:
-        declarations: of the messages.
-        most: how many fields a message may have, with those of the messages in it.
-    """
-
-    def __init__(self, declarations: Declarations, most: int = MOST_FIELDS) -> None:
-        self._most = most
+    def __init__(self, declarations: Declarations) -> None:
         self._inner: dict[str, _Inner] = {}
         for name, fields in declarations.items():
             self._inner[name] = {}
@@ -74,7 +68,7 @@ class FieldCounts:
             inner = self._inner[message]
             while at < end:
                 count += 1
-                if count > self._most:
+                if count > MOST_FIELDS:
                     return True
                 if count % FIELDS_A_STEP == 0:
                     yield

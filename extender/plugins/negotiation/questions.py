@@ -98,7 +98,7 @@ def node_name(node: NodeObject, labels: Iterable[str]) -> NodeName:
     return NodeName(node.name, {each: known[each] for each in labels if each in known} if labels else {})
 
 
-def claim_ask(claim: NegotiatedClaim, attempt: int = 0, parameters: tuple[Mapping[str, JSON], ...] = ()) -> ClaimAsk:
+def claim_ask(claim: NegotiatedClaim, attempt: int, parameters: tuple[Mapping[str, JSON], ...]) -> ClaimAsk:
     """A claim in a question: its negotiated requests as they are written, its configuration, and its parameters."""
     raw = loads(claim.claim.raw)
     written = {each["name"]: each for each in raw["spec"]["devices"]["requests"]}
