@@ -32,7 +32,7 @@ from extender.kube.discovery import NotServedError
 from extender.kube.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, SLICES, Resource
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import parse_namespace
-from extender.plugins.second_opinion.looks import SecondLooks, Tally
+from extender.plugins.second_opinion.task import SecondLooks, Tally
 
 AUDITED = (NODES, SLICES, CLASSES, PODS, CLAIMS)
 """The kinds that the audit reads: pods before claims, because a pod that has a node has had its claims before."""
