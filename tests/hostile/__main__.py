@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvloop
 
-from extender.tools.call_stack import in_one_piece
+from extender.tools.offload import in_one_piece
 from tests.hostile import inprocess, listeners
 from tests.hostile.report import bound_lines, bounds, finding_lines, lines
 from tests.hostile.runner import Plan, cases_of, run, stage

@@ -28,7 +28,7 @@ from extender.faces.commands.output import (
 )
 from extender.faces.serving.memory import undisturbed
 from extender.kube.api import ApiError, OutcomeUnknownError
-from extender.tools.call_stack import in_one_piece
+from extender.tools.offload import in_one_piece
 from extender.tools.user_error import UserError
 from extender.tools.version import __version__
 

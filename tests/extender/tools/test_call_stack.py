@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.tools.call_stack import in_one_piece
-from extender.tools.offload import in_thread
+from extender.tools.offload import in_one_piece, in_thread
 
 CALLS = 100
 DEPTH = 400
