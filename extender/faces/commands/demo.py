@@ -14,7 +14,7 @@ from extender.faces.commands.reading import new_cluster, settings_of
 from extender.faces.demo.demo import MANIFESTS, Demo, performed
 from extender.faces.demo.players import NAME
 from extender.faces.serving import run as serving
-from extender.faces.tracing.tracing import open_tracing
+from extender.faces.tracing import open_tracing
 from extender.lab.cluster import EmbeddedCluster
 
 _SETTINGS: Final[Mapping[str, JSON]] = {

@@ -13,7 +13,7 @@ from extender.faces.commands.output import fail
 from extender.faces.commands.reading import new_cluster, settings_of
 from extender.faces.serving import run as serving
 from extender.faces.simulation.cluster import ParameterObjects
-from extender.faces.tracing.tracing import open_tracing
+from extender.faces.tracing import open_tracing
 from extender.kube.connection.credentials import find_origin
 from extender.lab.cluster import EmbeddedCluster
 

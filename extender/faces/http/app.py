@@ -43,7 +43,7 @@ from extender.faces.http.endpoints.usage import add_usage
 from extender.faces.http.endpoints.what_if import add_what_if
 from extender.faces.http.replies import OF_PAGES, error_reply, reply_to
 from extender.faces.http.verb_endpoints import Application, Endpoints
-from extender.faces.tracing.tracing import UNTRACED, Tracing
+from extender.faces.tracing import UNTRACED, Tracing
 from extender.tools.intake import Budget, Source
 from extender.tools.user_error import expected, suggestion
 from extender.tools.version import __version__

@@ -21,7 +21,7 @@ from extender.faces.http.bodies import FREE_BYTES, LOOKED_BYTES, SMALL_BYTES, TO
 from extender.faces.http.callers import Callers, caller_of
 from extender.faces.http.connections import CycleTurns
 from extender.faces.http.replies import status_of
-from extender.faces.tracing.tracing import Call, Tracing
+from extender.faces.tracing import Call, Tracing
 from extender.framework import wire
 from extender.framework.metrics import Metrics
 from extender.framework.verb import Doc, Verb

@@ -55,7 +55,7 @@ from extender.faces.serving.memory import (
     sparing_survivors,
     undisturbed_start,
 )
-from extender.faces.tracing.tracing import UNTRACED, Tracing
+from extender.faces.tracing import UNTRACED, Tracing
 from extender.kube.access import REVIEWS, Clocks, Gate, Reviews
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin

@@ -21,7 +21,7 @@ from extender.config.sources import load
 from extender.faces.assembly import make_extender
 from extender.faces.http.bodies import FREE_BYTES, LOOKED_BYTES, MOST_OBJECTS, UNCOUNTED_BYTES, Bodies
 from extender.faces.http.verb_endpoints import Application, Endpoints
-from extender.faces.tracing.tracing import UNTRACED
+from extender.faces.tracing import UNTRACED
 from extender.framework.metrics import Metrics
 from extender.framework.verb import Doc, Verb
 from extender.framework.wire import WireError

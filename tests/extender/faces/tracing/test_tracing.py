@@ -20,7 +20,7 @@ from extender.autoscaler.negotiating import Negotiating
 from extender.config.settings import Settings
 from extender.faces.assembly import make_extender
 from extender.faces.http.app import create_app
-from extender.faces.tracing.spans import Spans
+from extender.faces.spans import Spans
 from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.kube.connection.transport import HttpRequest as Asking
 from extender.kube.remote import RemoteApi

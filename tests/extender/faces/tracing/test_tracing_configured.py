@@ -18,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from starlette.requests import Request
 
 from extender.config.settings import TracingSettings
-from extender.faces.tracing.tracing import UNTRACED, TracingError, open_tracing
+from extender.faces.tracing import UNTRACED, TracingError, open_tracing
 from extender.tools.offload import in_thread
 from tests.extender.faces.serving.process import serving
 from tests.kit.clusters import GPU, asking, claim, local_slice, node, pod
@@ -67,7 +67,7 @@ async def test_without_them_nothing_is_around_anything() -> None:
 
 
 async def test_without_them_nothing_of_the_extra_is_loaded() -> None:
-    names = "{'opentelemetry.sdk', 'requests', 'extender.faces.tracing.spans'}"
+    names = "{'opentelemetry.sdk', 'requests', 'extender.faces.spans'}"
     code = f"import sys, extender.faces.commands.serve; print(*({names} & {{*sys.modules}}))"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, cwd=ROOT)
     loaded, _ = await process.communicate()
@@ -78,7 +78,7 @@ async def test_without_them_nothing_of_the_extra_is_loaded() -> None:
 def test_wanted_without_the_extra_it_is_named(
     settings: TracingSettings, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "extender.faces.tracing.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "extender.faces.spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with pytest.raises(TracingError, match=r"pip install '\.\[opentelemetry\]' in a clone"):
         open_tracing(settings, environment)

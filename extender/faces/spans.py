@@ -25,7 +25,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.requests import Request as Incoming
 
 from extender.config.settings import TracingSettings
-from extender.faces.tracing.tracing import Call
+from extender.faces.tracing import Call
 from extender.framework.verb import Facts
 from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, Transport, asked
 from extender.tools.offload import Of, Offload, namespace_of
@@ -57,7 +57,7 @@ def exported(settings: TracingSettings) -> "Spans":
 
 
 class Spans:
-    """Makes spans; implements `extender.faces.tracing.tracing.Tracing`.
+    """Makes spans; implements `extender.faces.tracing.Tracing`.
 
     Args:
         provider: makes spans and sends them.

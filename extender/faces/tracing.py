@@ -1,6 +1,6 @@
 """Tracing: an interface for spans around verbs, solves and requests, which is opened if a receiver is configured.
 
-Without traces nothing is wrapped: what is passed in is returned. `extender.faces.tracing.spans` makes spans; only then
+Without traces nothing is wrapped: what is passed in is returned. `extender.faces.spans` makes spans; only then
 are the packages of the extra ``opentelemetry`` imported.
 """
 
@@ -98,7 +98,7 @@ def open_tracing(settings: TracingSettings, environment: Mapping[str, str]) -> T
     if protocol != _SPOKEN:
         raise TracingError(f"traces are sent by {_SPOKEN} only, not by {protocol}: its port is 4318 as a rule")
     try:
-        spans = importlib.import_module("extender.faces.tracing.spans")
+        spans = importlib.import_module("extender.faces.spans")
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise

@@ -1,1 +1,0 @@
-"""Spans around verbs, searches and requests, where traces are wanted."""
