@@ -681,19 +681,19 @@ def _is_plain(metadata: Mapping[str, object], spec: Mapping[str, object]) -> boo
     if spec.get("resourceClaims") or spec.get("schedulingGroup"):
         return False
     annotations = metadata.get("annotations") or {}
-    if not isinstance(annotations, dict):
+    if not isinstance(annotations, dict) or GROUP in annotations or GROUP_SIZE in annotations:
         return False
-    containers = spec.get("containers") or [], spec.get("initContainers") or []
-    return (
-        GROUP not in annotations
-        and GROUP_SIZE not in annotations
-        and all(isinstance(each, list) and all(map(_is_plain_container, each)) for each in containers)
-    )
+    for containers in (spec.get("containers"), spec.get("initContainers")):
+        if containers and not (isinstance(containers, list) and all(map(_is_plain_container, containers))):
+            return False
+    return True
 
 
 def _is_plain_container(container: object) -> bool:
     resources = (container.get("resources") or {}) if isinstance(container, dict) else None
     if not isinstance(resources, dict):
         return False
-    amounts = resources.get("limits") or {}, resources.get("requests") or {}
-    return all(isinstance(each, dict) and not any(map(is_extended, each)) for each in amounts)
+    for amounts in (resources.get("limits"), resources.get("requests")):
+        if amounts and not (isinstance(amounts, dict) and not any(map(is_extended, amounts))):
+            return False
+    return True

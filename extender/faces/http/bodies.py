@@ -187,7 +187,7 @@ def is_costly(body: bytes) -> bool:
     """Whether a body of more than `LOOKED_BYTES` takes long to decode, so that it is not decoded on the event loop."""
     if len(body) > FREE_BYTES:
         return True
-    marks = marks_of(body)
+    marks = marks_of(body[: max(body.rfind(b"["), body.rfind(b"{")) + 1])  # thousands of names follow the last one
     return len(marks) - marks.count(b",") > MOST_OBJECTS
 
 

@@ -530,19 +530,26 @@ class Pacer:
     def __init__(self, pause: float) -> None:
         self._pause = pause
         self._waiting: deque[tuple[RequestResponseCycle, Callable[[], None]]] = deque()
-        self._is_pausing = False
+        self._free_at = 0.0  # by the loop's clock
 
     def begin(self, cycle: RequestResponseCycle, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
         """Call ``start`` as soon as the pause after the request before is over."""
+        if not self._waiting and loop.time() >= self._free_at:  # most often: no timer
+            self._start(start, loop)
+            return
         self._waiting.append((cycle, start))
-        if not self._is_pausing:
-            self._next(loop)
+        if len(self._waiting) == 1:
+            loop.call_at(self._free_at, self._next, loop)
+
+    def _start(self, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        self._free_at = loop.time() + self._pause
+        start()
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._is_pausing = False
-        while self._waiting and not self._is_pausing:
+        while self._waiting:
             cycle, start = self._waiting.popleft()
             if not cycle.disconnected:
-                start()
-                self._is_pausing = True
-                loop.call_later(self._pause, self._next, loop)
+                self._start(start, loop)
+                break
+        if self._waiting:
+            loop.call_at(self._free_at, self._next, loop)
