@@ -26,7 +26,7 @@ from allocator import (
 )
 from allocator.reason import Cause
 from allocator.usage import FREE
-from extender.cluster.consumers import after_departures, claim_keys, is_left, without_pods
+from extender.cluster.consumers import after_departures, claim_keys, is_left, left_behind, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
@@ -231,8 +231,8 @@ def _middle(solver: Solver) -> float:
     return solver.until if solver.until == math.inf else (solver.clock() + solver.until) / 2
 
 
-class _KeptDevices(Remembered[Allocation]):
-    """The devices that pods get of those that are kept for them, by uid of the pod."""
+class _KeptDevices(Remembered[tuple[Allocation, ...]]):
+    """The devices that pods get of those that are kept for them, by uid of the pod; empty: a pod gets none."""
 
 
 @dataclass(slots=True)
@@ -311,12 +311,16 @@ class Room:
         is_apart = not shared or set(shared).isdisjoint(claim_keys(other))
         is_own = is_apart and not victims and other.nominated_node == other.kept.node
         basis = kept_reads(other, self.held, self.solver) if is_own else None
-        found = None if basis is None else self.solver.memories.of(_KeptDevices).find(other.uid, basis)
-        if found is None:
-            only = replace(self._part, among=frozenset(other.kept.devices))
-            found = self._needed(other, shared, without_pods(self.held, victims), only)
-            if basis is not None and found is not None:
-                self.solver.memories.of(_KeptDevices).keep(other.uid, basis, found)
+        memory = self.solver.memories.of(_KeptDevices)
+        known = None if basis is None else memory.find(other.uid, basis)
+        if known is not None:
+            return known[0] if known else None
+        was_undecided, self.is_undecided = self.is_undecided, False
+        only = replace(self._part, among=frozenset(other.kept.devices))
+        found = self._needed(other, shared, without_pods(self.held, victims), only)
+        if basis is not None and not self.is_undecided:
+            memory.keep(other.uid, basis, () if found is None else (found,))
+        self.is_undecided |= was_undecided
         return found
 
     def _needed(
@@ -343,7 +347,8 @@ def kept_reads(pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[object, ..
     """The objects on which alone it depends what a pod gets of the devices that are kept for it.
 
     They are the same objects in two snapshots in which nothing has changed for the pod. None if it depends on more:
-    somebody has one of the devices, or devices are shared, or a claim of the pod is not simply to be allocated.
+    somebody who leaves has devices of the node, or devices are shared, or a claim of the pod is not simply to be
+    allocated.
 
     Args:
         pod: nothing but its claims needs devices, and none of its victims is left.
@@ -355,13 +360,14 @@ def kept_reads(pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[object, ..
         return None
     if is_counted(snapshot, solver.features):
         return None
-    if any(snapshot.usage.device(each) != FREE for each in pod.kept.devices):
-        return None
     node = snapshot.nodes[pod.kept.node]
+    free = [snapshot.usage.device(each) == FREE for each in pod.kept.devices]
+    if not all(free) and left_behind(snapshot, node, solver.features):
+        return None
     views = snapshot.inventory.for_node(node.node, solver.features)
     if not all(_SHARED.isdisjoint(view.fields) for view in views):
         return None
-    return (pod, node, snapshot.classes, snapshot.taint_rules, solver.features, solver.policy, *claims, *views)
+    return (pod, node, snapshot.classes, snapshot.taint_rules, solver.features, solver.policy, *free, *claims, *views)
 
 
 def _is_simple(claim: Claim, snapshot: Snapshot) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from extender.framework.decisions.solver import Remembered
-from extender.framework.held_devices import kept_reads
+from extender.framework.held_devices import held_for_nominated, kept_reads
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes
@@ -53,12 +53,18 @@ async def patched_claim(scene: Scene) -> None:
     await scene.cluster.api.patch(CLAIMS, ObjectKey("ns", "x0-c"), {"metadata": {"labels": {"a": "b"}}})
 
 
+async def taken_device(scene: Scene, *, user_leaves: bool = False) -> None:
+    there = scene.known("x0").kept.node
+    scene.cluster.load(pod("thief", "thief", on=there, deleting=user_leaves))
+    scene.cluster.load(claim("thief", allocated=[f"{there}/gpu-0"], at=there, users=["thief"]))
+
+
 @pytest.mark.parametrize("change", [bind_other, more_nodes])
 async def test_it_stays_while_others_start_and_other_nodes_come(change: Callable[[Scene], Awaitable[None]]) -> None:
     assert await known_after(change) == "known"
 
 
-@pytest.mark.parametrize("change", [more_devices, new_class, new_rule, patched_claim])
+@pytest.mark.parametrize("change", [more_devices, new_class, new_rule, patched_claim, taken_device])
 async def test_it_is_another_after_a_change_that_the_search_reads(change: Callable[[Scene], Awaitable[None]]) -> None:
     assert await known_after(change) is None
 
@@ -79,11 +85,27 @@ async def test_a_controller_of_another_class_does_not_count() -> None:
     assert basis(await kept(there=[*nodes("ab"), negotiated_class()])) is not None
 
 
-async def test_there_is_none_if_somebody_has_the_device() -> None:
+async def test_there_is_none_while_somebody_who_leaves_has_the_device() -> None:
     scene = await kept()
-    there = scene.known("x0").kept.node
-    scene.cluster.load(claim("thief", allocated=[f"{there}/gpu-0"], at=there, users=["s"]))
+    await taken_device(scene, user_leaves=True)
     assert basis(scene) is None
+
+
+async def test_a_search_that_found_nothing_is_not_repeated() -> None:
+    scene, looks = await kept(), list[None]()
+    await taken_device(scene)
+    snapshot = scene.cluster.state.snapshot
+
+    def clock() -> float:
+        """A search looks at it."""
+        looks.append(None)
+        return 0.0
+
+    for is_searched in (True, False, False):
+        looks.clear()
+        held = held_for_nominated(scene.known("s"), snapshot, replace(scene.solver, clock=clock))
+        assert bool(looks) == is_searched
+        assert len(held.usage.pools) == len(snapshot.usage.pools) + 1, "what is kept for x1 alone is held"
 
 
 ALL: Object = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}

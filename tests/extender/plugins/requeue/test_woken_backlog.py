@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Final
 
 from hypothesis import given, settings
@@ -31,6 +32,11 @@ PODS: Final = st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, 
 """The priority of each pod, and whether it shares a claim with the other pods of which this is so."""
 KEPT: Final = st.lists(st.tuples(st.integers(0, 6), st.integers(0, len(NODES) - 1), st.integers(0, DEVICES - 1)))
 """For which pod, by number, which device of which node is kept."""
+TAKEN: Final = st.lists(
+    st.tuples(st.integers(0, len(NODES) - 1), st.integers(0, DEVICES - 1), st.sampled_from(["runs", "leaves", "gone"])),
+    unique_by=lambda each: each[:2],
+)
+"""Devices of nodes that another pod has from then on, by number, and what it does."""
 
 
 def cluster_of(pods: Sequence[tuple[int, bool]], more: Sequence[Object] = ()) -> Cluster:
@@ -42,6 +48,14 @@ def cluster_of(pods: Sequence[tuple[int, bool]], more: Sequence[Object] = ()) ->
         objects += [pod(f"p{number}", of, priority=priority)]
         objects += [] if shares else [claim(of)]
     return Cluster.of(*objects)
+
+
+def take(cluster: Cluster, at: int, number: int, does: str) -> None:
+    """Another pod has a device of a node, and runs, leaves, or is gone, with its claim left behind."""
+    on, name = NODES[at], f"thief-{NODES[at]}-{number}"
+    if does != "gone":
+        cluster.load(pod(name, name, on=on, deleting=does == "leaves"))
+    cluster.load(claim(name, allocated=[f"{on}/gpu-{number}"], at=on, users=[name]))
 
 
 def device(on: str, number: int) -> DeviceId:
@@ -58,17 +72,20 @@ def followed(cluster: Cluster) -> tuple[ClusterWithKept, Solver]:
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(PODS, KEPT, st.booleans())
+@given(PODS, KEPT, TAKEN, st.booleans())
 def test_a_pod_finds_what_is_kept_for_all_others_held(
-    pods: list[tuple[int, bool]], kept: list[tuple[int, int, int]], is_net: bool
+    pods: list[tuple[int, bool]], kept: list[tuple[int, int, int]], taken: list[tuple[int, int, str]], is_net: bool
 ) -> None:
     cluster = cluster_of(pods, [network_slice("net", 1)] if is_net else [])
     world_of_kept, by = followed(cluster)
-    for number, at, name in kept:
-        on = NODES[at]
-        known = cluster.state.snapshot.pods.get(ObjectKey("ns", f"p{number}"))
-        if known is not None:
-            cluster.state.keep_for(known.uid, Keeping(on, (device(on, name),)))
+    for keeps, takes in zip_longest(kept, taken):
+        if keeps is not None:
+            number, at, name = keeps
+            known = cluster.state.snapshot.pods.get(ObjectKey("ns", f"p{number}"))
+            if known is not None:
+                cluster.state.keep_for(known.uid, Keeping(NODES[at], (device(NODES[at], name),)))
+        if takes is not None:
+            take(cluster, *takes)
         snapshot = cluster.state.snapshot
         for each in pods_of(snapshot):
             anew = replace(by, memories=Memories())
