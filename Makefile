@@ -6,6 +6,9 @@ MANIFESTS ?= config/example
 
 BIN := $(VENV)/bin
 
+# Tests start hundreds of processes. Without compiled modules on disk, each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo serve test test-313 coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-chart test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-prometheus test-promtool test-collector test-karpenter test-kueue test-neighbours test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
 
