@@ -34,6 +34,7 @@ from tests.kit.controlplane.kueue import (
     LOCAL_QUEUES,
     QUEUE,
     WORKLOADS,
+    Kueue,
     kueue,
     rendered,
 )
@@ -93,7 +94,7 @@ def plane(program: Path, binaries: Binaries, logs: Path) -> Iterator[ControlPlan
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def admitting(plane: ControlPlane, site: object, program: Path, manifests: str) -> AsyncIterator[None]:
+async def admitting(plane: ControlPlane, site: object, program: Path, manifests: str) -> AsyncIterator[Kueue]:
     """Kueue runs, and each node of the site has two GPUs."""
     assert site
     async with connect(plane.access()) as admin:
@@ -101,10 +102,10 @@ async def admitting(plane: ControlPlane, site: object, program: Path, manifests:
         for name in SITE:
             await admin.create(SLICES, resource_slice(name, name, GPUS))
         [wanted], (flavor, *_), _, [check] = page()
-        async with kueue(plane, admin, program, manifests, wanted):
+        async with kueue(plane, admin, program, manifests, wanted) as found:
             await admin.create(FLAVORS, flavor)
             await admin.create(ADMISSION_CHECKS, check)
-            yield
+            yield found
 
 
 def page(namespace: str = "") -> list[list[RawObject]]:
@@ -128,7 +129,7 @@ class Queue:
     client: Client
     name: str
 
-    async def open(self, devices: int, resource: str = COUNTED, checks: Sequence[str] = (), **more: str) -> None:
+    async def open(self, devices: int, resource: str = COUNTED, checks: Sequence[str] = (), **more: Any) -> None:
         """Make it, with a quota of devices, or of a resource; and with AdmissionChecks, or other fields."""
         flavor = {"name": "any", "resources": [{"name": resource, "nominalQuota": devices}]}
         groups = [{"coveredResources": [resource], "flavors": [flavor]}]
@@ -178,6 +179,27 @@ class Queue:
         for each in pods:
             await self.client.patch_status(PODS, key_of(each), {"status": {"phase": "Succeeded"}})
 
+    async def be_ready(self, pods: Sequence[RawObject]) -> None:
+        """The containers of the pods are ready, as their kubelets tell."""
+        for each in pods:
+            conditions = [*each["status"]["conditions"], {"type": "Ready", "status": "True"}]
+            await self.client.patch_status(PODS, key_of(each), {"status": {"conditions": conditions}})
+
+    async def wait_leaving(self, job: str, number: int) -> Sequence[RawObject]:
+        """So many pods of a Job that have a node and are told to end, as soon as there are no others."""
+        what = f"{number} pods of {job} are told to end"
+        return await wait_for_answer(
+            partial(self.bound, job),
+            lambda pods: len([each for each in pods if "deletionTimestamp" in each["metadata"]]) == number,
+            what,
+            within=WITHIN,
+        )
+
+    async def go(self, pods: Sequence[RawObject]) -> None:
+        """The pods have ended and are gone, as their kubelets tell."""
+        for each in pods:
+            await self.client.delete(PODS, key_of(each))
+
     async def is_suspended(self, job: str) -> bool:
         return bool((await self.client.get(JOBS, ObjectKey(self.name, job)))["spec"]["suspend"])
 
@@ -225,6 +247,14 @@ class Queue:
 async def queue(client: Client, namespace: str) -> AsyncIterator[Queue]:
     """A queue that is not open yet."""
     found = Queue(client, namespace)
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+async def other_queue(client: Client, neighbor: str) -> AsyncIterator[Queue]:
+    """A second one."""
+    found = Queue(client, neighbor)
     yield found
     await found.close()
 
@@ -496,3 +526,93 @@ async def test_pods_without_a_job_ask_as_well(client: Client, plane: ControlPlan
         assert {"name": GATE} in (await client.get(PODS, ObjectKey(queue.name, waiting)))["spec"]["schedulingGates"]
         await queue.end(running[:1])
         await client.wait_for(PODS, ObjectKey(queue.name, waiting), is_bound, within=WITHIN)
+
+
+# --- further settings of Kueue -------------------------------------------------------------------------------
+
+UNREADY_SECONDS: Final = 6
+"""The time that Kueue gives the pods of an admitted Job until they are ready."""
+
+IMPATIENT: Final = {"timeout": f"{UNREADY_SECONDS}s", "requeuingStrategy": {"backoffBaseSeconds": 600}}
+
+
+async def test_kueue_needs_no_more_rights_than_its_chart_gives(queue: Queue, admitting: Kueue) -> None:
+    await queue.open(devices=1)
+    await queue.add("job", 1)
+    await queue.end(await queue.wait_bound("job", 1))
+    assert await queue.told("job", "Finished", "")
+    assert [line for line in admitting.process.log.read_text().splitlines() if "is forbidden" in line] == []
+
+
+async def test_a_job_whose_pods_wait_for_devices_gives_its_quota_and_its_devices_to_others(
+    client: Client, queue: Queue, admitting: Kueue
+) -> None:
+    async with admitting.with_settings(waitForPodsReady=IMPATIENT):
+        await queue.open(devices=DEVICES + 1)
+        await queue.add("large", DEVICES + 1)
+        await queue.wait_bound("large", DEVICES)
+        await queue.add("small", 1)
+        assert await queue.told("small", "QuotaReserved", "insufficient unused quota")
+        assert await queue.told("large", "Evicted", "Exceeded the PodsReady timeout")
+        await queue.go(await queue.wait_leaving("large", DEVICES))
+        await queue.be_ready(await queue.wait_bound("small", 1))
+        assert (await queue.told("small", "PodsReady", "All pods reached readiness"))["status"] == "True"
+        assert await queue.is_suspended("large")
+        assert await findings(client, queue.name) == []
+
+
+async def test_a_job_that_waits_for_its_check_has_not_begun_to_wait_for_ready_pods(
+    client: Client, plane: ControlPlane, queue: Queue, admitting: Kueue
+) -> None:
+    async with admitting.with_settings(waitForPodsReady=IMPATIENT), answering(client, plane):
+        await queue.open(devices=3 * DEVICES, checks=[CHECK])
+        await queue.add("large", DEVICES + 1)
+        await queue.checked("large", "Pending", f"{DEVICES} of {DEVICES + 1} pods would get them")
+        await queue.add("slow", 1)
+        await queue.wait_bound("slow", 1)
+        assert await queue.told("slow", "Evicted", "Exceeded the PodsReady timeout")
+        await queue.go(await queue.wait_leaving("slow", 1))
+        [waiting] = await queue.workloads("large")
+        true = {each["type"] for each in waiting["status"]["conditions"] if each["status"] == "True"}
+        assert true == {"QuotaReserved"}
+
+
+async def test_a_job_that_waits_for_its_check_keeps_others_out_if_kueue_blocks_admission(
+    client: Client, plane: ControlPlane, queue: Queue, admitting: Kueue
+) -> None:
+    """Kueue counts it among those whose pods are not ready."""
+    blocking = {**IMPATIENT, "blockAdmission": True}
+    async with admitting.with_settings(waitForPodsReady=blocking), answering(client, plane):
+        await queue.open(devices=3 * DEVICES, checks=[CHECK])
+        await queue.add("large", DEVICES + 1)
+        await queue.checked("large", "Pending", f"{DEVICES} of {DEVICES + 1} pods would get them")
+        await queue.add("small", 1)
+        assert await queue.told(
+            "small", "QuotaReserved", "waiting for all admitted workloads to be in PodsReady condition"
+        )
+        [large] = await queue.workloads("large")
+        await client.patch(WORKLOADS, key_of(large), {"spec": {"active": False}})
+        await queue.wait_bound("small", 1)
+
+
+COHORT: Final[dict[str, Any]] = {"preemption": {"reclaimWithinCohort": "Any"}}
+
+
+@pytest.mark.parametrize("checks", [(), (CHECK,)], ids=["without the check", "with the check"])
+async def test_a_queue_gets_the_devices_back_that_another_one_of_its_cohort_has_borrowed(
+    client: Client, plane: ControlPlane, queue: Queue, other_queue: Queue, checks: Sequence[str]
+) -> None:
+    async with answering(client, plane):
+        await queue.open(devices=DEVICES - 4, checks=checks, cohortName=queue.name, **COHORT)
+        await other_queue.open(devices=4, checks=checks, cohortName=queue.name, **COHORT)
+        await queue.add("borrows", DEVICES - 1)
+        borrowed = await queue.wait_bound("borrows", DEVICES - 1)
+        await other_queue.add("owns", 4)
+        assert await queue.told("borrows", "Evicted", "Preempted to accommodate a workload")
+        assert len(await other_queue.bound("owns")) < 4
+        await queue.go(await queue.wait_leaving("borrows", len(borrowed)))
+        owned = await other_queue.wait_bound("owns", 4)
+        assert await queue.told("borrows", "QuotaReserved", "insufficient unused quota")
+        await other_queue.end(owned)
+        await queue.wait_bound("borrows", DEVICES - 1)
+        assert await findings(client, queue.name) == []

@@ -49,15 +49,23 @@ class Access:
     token: str
     certificate: Path
 
-    def write_kubeconfig(self, path: Path) -> Path:
-        """A kubeconfig file for this user; JSON, which is YAML."""
+    def write_kubeconfig(self, path: Path, *, user: str = "", node: str = "") -> Path:
+        """A kubeconfig file for this user; JSON, which is YAML.
+
+        Args:
+            path: of the file.
+            user: another user to act as, if this one is an administrator.
+            node: the node that this user's token names, as that of a pod does.
+        """
+        acts = {"as": user} if user else {}
+        extra = {"as-user-extra": {"authentication.kubernetes.io/node-name": [node]}} if node else {}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [
                 {"name": "test", "cluster": {"server": self.url, "certificate-authority": str(self.certificate)}}
             ],
-            "users": [{"name": "test", "user": {"token": self.token}}],
+            "users": [{"name": "test", "user": {"token": self.token, **acts, **extra}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
             "current-context": "test",
         }

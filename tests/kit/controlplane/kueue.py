@@ -8,10 +8,11 @@ import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import run
 from tempfile import mkdtemp
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -21,6 +22,7 @@ from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.client import NAMESPACES, Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.definitions import DEFINITIONS, is_established
+from tests.kit.controlplane.service import ROLE_KINDS
 from tests.kit.objects.manifests import namespace
 from tests.kit.objects.parts import api_object
 from tests.kit.process import Process, answers, free_port, running
@@ -40,6 +42,7 @@ GATE: Final = "kueue.x-k8s.io/admission"
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _NAMESPACE: Final = "kueue-system"
+_USER: Final = f"system:serviceaccount:{_NAMESPACE}:kueue-controller-manager"
 _SERVICES: Final = Resource("Service", "services", "", ("v1",), namespaced=True)
 _SECRETS: Final = Resource("Secret", "secrets", "", ("v1",), namespaced=True)
 _KINDS: Final = {
@@ -51,15 +54,43 @@ _KINDS: Final = {
         "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", _ADMISSION, ("v1",), namespaced=False
     ),
     "CustomResourceDefinition": DEFINITIONS,
+    **ROLE_KINDS,
 }
 _START_SECONDS: Final = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kueue:
+    """Kueue, which runs.
+
+    Attributes:
+        config: the file of its configuration.
+    """
+
+    process: Process
+    config: Path
+
+    @asynccontextmanager
+    async def with_settings(self, **more: Any) -> AsyncIterator[None]:
+        """Within, it has other settings as well: it is started again, and once more after it."""
+        before = self.config.read_text()
+        await self._start(yaml.safe_dump({**yaml.safe_load(before), **more}))
+        try:
+            yield
+        finally:
+            await self._start(before)
+
+    async def _start(self, config: str) -> None:
+        await asyncio.to_thread(self.process.stop)
+        self.config.write_text(config)
+        await asyncio.to_thread(self.process.start, within=_START_SECONDS)
 
 
 @asynccontextmanager
 async def kueue(
     plane: ControlPlane, client: Client, program: Path, manifests: str, wanted: RawObject
-) -> AsyncIterator[None]:
-    """Kueue is installed, and runs within the context.
+) -> AsyncIterator[Kueue]:
+    """Kueue is installed, and runs within the context, with the rights of its chart's service account.
 
     Args:
         manifests: that its chart renders.
@@ -83,12 +114,13 @@ async def kueue(
         "featureGates": {**wanted["featureGates"], "VisibilityOnDemand": False},
     }
     config.write_text(yaml.safe_dump(settings))
-    command = ("env", f"KUBECONFIG={plane.kubeconfig(ADMIN)}", str(program), f"--config={config}")
+    kubeconfig = plane.access(ADMIN).write_kubeconfig(folder / "kubeconfig", user=_USER)
+    command = ("env", f"KUBECONFIG={kubeconfig}", str(program), f"--config={config}")
     process = Process("kueue", command, answers(f"http://127.0.0.1:{health}/readyz"), plane.logs / "kueue.log")
     mounting = asyncio.create_task(_mount(client, folder))
     try:
         async with running(process, within=_START_SECONDS):
-            yield
+            yield Kueue(process, config)
     finally:
         mounting.cancel()
 
@@ -100,7 +132,7 @@ def rendered(helm: Path, chart: Path) -> str:
 
 
 async def _install(client: Client, manifests: str, port: int) -> None:
-    """Kinds, webhooks and the Secret. Kueue runs as an administrator, so its roles are left out."""
+    """Kinds, webhooks, roles, and the Secret."""
     await client.create(NAMESPACES, namespace(_NAMESPACE))
     # An ExternalName is what an API server resolves without a cluster network.
     spec = {"type": "ExternalName", "externalName": "localhost"}

@@ -37,7 +37,7 @@ _ANY_SCHEDULER: Final = ("env", "DRA_EXTENDER__SCHEDULING__SCHEDULER_NAMES=")
 
 SERVE: Final = (*_ANY_SCHEDULER, sys.executable, "-m", "extender", "serve", "--config", str(SETTINGS))
 _GROUP: Final = "rbac.authorization.k8s.io"
-_KINDS: Final = {
+ROLE_KINDS: Final = {
     "Role": Resource("Role", "roles", _GROUP, ("v1",), namespaced=True),
     "RoleBinding": Resource("RoleBinding", "rolebindings", _GROUP, ("v1",), namespaced=True),
     "ClusterRole": Resource("ClusterRole", "clusterroles", _GROUP, ("v1",), namespaced=False),
@@ -61,7 +61,7 @@ async def grant_rights(client: Client, *files: Path) -> None:
         files: with the roles; none: `RIGHTS`.
     """
     for obj in (each for file in files or RIGHTS for each in _objects(file)):
-        resource = _KINDS.get(obj["kind"])
+        resource = ROLE_KINDS.get(obj["kind"])
         if resource is None:
             continue
         if "subjects" in obj:
