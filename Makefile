@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-313 coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-chart test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-prometheus test-promtool test-collector test-karpenter test-kueue test-neighbours test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
+.PHONY: help demo serve test test-313 coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-chart test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-prometheus test-promtool test-collector test-karpenter test-kueue test-example-driver test-neighbours test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -148,10 +148,15 @@ test-kueue: $(VENV)/.dev  ## have Kueue, the program that KUEUE names, admit Job
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/cluster/kueue.py
 
+test-example-driver: $(VENV)/.dev  ## run the quick starts of dra-example-driver, the program that EXAMPLE_DRIVER names, on a real node with its own chart; EXAMPLE_DRIVER_SOURCE is the folder of its repository: a minute; as test-node
+	$(BIN)/python -m tests.kit.node.binaries
+	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node/example_driver.py
+
 # A program that no variable names is not run. Karpenter is built.
-test-neighbours: $(VENV)/.dev  ## run other programs beside dra-extender (docs/reference/neighbours.md): Karpenter, an autoscaler that asks in sessions, and those that PROMTOOL, PROMETHEUS, COLLECTOR and KUEUE name; up to half an hour
+test-neighbours: $(VENV)/.dev  ## run other programs beside dra-extender (docs/reference/neighbours.md): Karpenter, an autoscaler that asks in sessions, and those that PROMTOOL, PROMETHEUS, COLLECTOR, KUEUE and EXAMPLE_DRIVER name; up to half an hour
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/neighbours tests/cluster/test_autoscaler_example.py tests/cluster/collector.py tests/cluster/karpenter.py tests/cluster/kueue.py tests/extender/answers/usage/real_prometheus.py
+	@test -z "$$EXAMPLE_DRIVER" || $(MAKE) test-example-driver
 
 # Each commit has cases of its own, so that each run of CI looks at new ones.
 test-upstream: SEED ?= $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))

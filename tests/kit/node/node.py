@@ -1,9 +1,10 @@
 """A cluster of one node: the control plane, the node's own components, kube-scheduler and the extender."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,8 @@ FOR_KUBELETS: Final = Options(
     server_flags=(
         "--authorization-mode=Node",
         "--enable-admission-plugins=NodeRestriction",
+        # Drivers are privileged, as anywhere.
+        "--allow-privileged",
         # Logs come from the kubelet, by its address: there is no name server.
         "--kubelet-preferred-address-types=InternalIP",
     ),
@@ -94,13 +97,19 @@ async def _start(process: Process) -> None:
 
 
 @asynccontextmanager
-async def running_node(binaries: NodeBinaries, folder: Path) -> AsyncIterator[Node]:
-    """A node that is ready, with a driver of four GPUs and their class, and a scheduler that asks the extender.
+async def running_node(
+    binaries: NodeBinaries,
+    folder: Path,
+    driver_of: Callable[[ControlPlane, Client], Awaitable[Process]] | None = None,
+) -> AsyncIterator[Node]:
+    """A node that is ready, with a driver and its class, and a scheduler that asks the extender.
 
     What does not need each other starts at the same time.
 
     Args:
         folder: for files of the control plane.
+        driver_of: makes what a driver needs of a control plane, and the driver, which is not started yet; None: a
+            driver of four GPUs.
     """
     async with AsyncExitStack() as stack:
         async with asyncio.TaskGroup() as starts:
@@ -109,16 +118,21 @@ async def running_node(binaries: NodeBinaries, folder: Path) -> AsyncIterator[No
         plane = starting.result()
         plane.seconds["containerd"] = runtime.result()
         agent = kubelet(plane.kubeconfig(KUBELET), binaries.programs)
-        driver = node_driver(plane.kubeconfig(ADMIN), binaries.programs, GPU_DRIVER, GPUS)
         admin = await stack.enter_async_context(connect(plane.access()))
         await grant_rights(admin)
-        await admin.create(CLASSES, device_class())
-        await admin.patch(CLASSES, ObjectKey("", DEVICE_CLASS), {"spec": {"extendedResourceName": RESOURCE}})
+        driver = await (driver_of or partial(_four_gpus, binaries.programs))(plane, admin)
         async with asyncio.TaskGroup() as starts:
             serving = starts.create_task(_start_serving(stack, plane))
             starts.create_task(_start_node(stack, plane, agent, driver))
         await wait_node_ready(admin)
         yield Node(plane, binaries, agent, driver, serving.result())
+
+
+async def _four_gpus(programs: Path, plane: ControlPlane, client: Client) -> Process:
+    """The driver of four GPUs; their class is there."""
+    await client.create(CLASSES, device_class())
+    await client.patch(CLASSES, ObjectKey("", DEVICE_CLASS), {"spec": {"extendedResourceName": RESOURCE}})
+    return node_driver(plane.kubeconfig(ADMIN), programs, GPU_DRIVER, GPUS)
 
 
 async def _start_plane(stack: AsyncExitStack, binaries: NodeBinaries, folder: Path) -> ControlPlane:
