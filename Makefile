@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-313 coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-chart test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-prometheus test-promtool test-collector test-karpenter test-kueue test-example-driver test-neighbours test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
+.PHONY: help demo serve test test-313 coverage nightly check format lock house docs-modules chart corpus bench loadtest test-cluster test-cluster-long test-older test-chart test-node test-installed test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-prometheus test-promtool test-collector test-karpenter test-cluster-autoscaler test-kueue test-example-driver test-neighbours test-upstream test-upstream-suite test-upstream-suite-short bench-upstream test-validate test-laws test-hostile test-memory test-filters test-tenants krew release clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
@@ -144,6 +144,11 @@ test-karpenter: $(VENV)/.dev  ## run Karpenter with our scheduler on a real cont
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/cluster/karpenter.py
 
+test-cluster-autoscaler: export KUBERNETES ?= $(if $(KUBEBUILDER_ASSETS),,1.37)
+test-cluster-autoscaler: $(VENV)/.dev  ## have Cluster Autoscaler, the program that CLUSTER_AUTOSCALER names, make nodes on a real control plane, and ask our expander: minutes
+	$(BIN)/python -m tests.kit.controlplane.binaries
+	$(BIN)/python -m pytest tests/cluster/cluster_autoscaler.py
+
 test-kueue: $(VENV)/.dev  ## have Kueue, the program that KUEUE names, admit Jobs with claims on a real control plane; KUEUE_CHART is the folder of its chart: a minute
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/cluster/kueue.py
@@ -153,9 +158,9 @@ test-example-driver: $(VENV)/.dev  ## run the quick starts of dra-example-driver
 	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node/example_driver.py
 
 # A program that no variable names is not run. Karpenter is built.
-test-neighbours: $(VENV)/.dev  ## run other programs beside dra-extender (docs/reference/neighbours.md): Karpenter, an autoscaler that asks in sessions, and those that PROMTOOL, PROMETHEUS, COLLECTOR, KUEUE and EXAMPLE_DRIVER name; up to half an hour
+test-neighbours: $(VENV)/.dev  ## run other programs beside dra-extender (docs/reference/neighbours.md): Karpenter, an autoscaler that asks in sessions, and those that PROMTOOL, PROMETHEUS, COLLECTOR, CLUSTER_AUTOSCALER, KUEUE and EXAMPLE_DRIVER name; up to half an hour
 	$(BIN)/python -m tests.kit.controlplane.binaries
-	$(BIN)/python -m pytest tests/neighbours tests/cluster/test_autoscaler_example.py tests/cluster/collector.py tests/cluster/karpenter.py tests/cluster/kueue.py tests/extender/answers/usage/real_prometheus.py
+	$(BIN)/python -m pytest tests/neighbours tests/cluster/test_autoscaler_example.py tests/cluster/collector.py tests/cluster/karpenter.py tests/cluster/cluster_autoscaler.py tests/cluster/kueue.py tests/extender/answers/usage/real_prometheus.py
 	@test -z "$$EXAMPLE_DRIVER" || $(MAKE) test-example-driver
 
 # Each commit has cases of its own, so that each run of CI looks at new ones.

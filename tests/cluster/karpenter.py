@@ -17,7 +17,8 @@ from tests.kit.controlplane.binaries import BinariesError
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.driver import Driver
-from tests.kit.controlplane.karpenter import POOL_LABEL, add_pool, define, find_karpenter, karpenter, kubelets
+from tests.kit.controlplane.joining import kubelets
+from tests.kit.controlplane.karpenter import POOL_LABEL, add_pool, define, find_karpenter, karpenter
 from tests.kit.controlplane.scenario import GPUS, bound, by_name, findings, rejection
 from tests.kit.objects.manifests import claim, is_bound, pod, request, requests
 from tests.kit.waiting import wait_for_answer
@@ -48,7 +49,7 @@ async def pool(client: Client, namespace: str, gpu: Driver) -> AsyncIterator[str
     async def publish(node: str) -> None:
         await gpu.publish(node, GPUS)
 
-    async with kubelets(client, publish):
+    async with kubelets(client, POOL_LABEL, publish):
         yield namespace
 
 

@@ -1,17 +1,16 @@
 """Karpenter with its kwok provider on a control plane: nodes that it makes are Node objects without a kubelet."""
 
-import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import yaml
 
-from extender.kube.api import ApiError, ObjectKey, RawObject
-from extender.kube.resources import NODES, Resource
+from extender.kube.api import RawObject
+from extender.kube.resources import Resource
 from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.binaries import CACHE, BinariesError, built
 from tests.kit.controlplane.client import Client, key_of
@@ -27,7 +26,6 @@ POOL_LABEL: Final = "karpenter.sh/nodepool"
 _MODULE: Final = "sigs.k8s.io/karpenter"
 _SOURCE: Final = Path(__file__).parents[1] / "karpenter"
 _FLAGS: Final = ("-mod=readonly", "-trimpath", "-buildvcs=false")
-_NOT_READY: Final = "node.kubernetes.io/not-ready"
 _START_SECONDS: Final = 60.0
 
 
@@ -98,41 +96,3 @@ async def add_pool(client: Client, name: str, cpu: str) -> None:
 
 def _object(version: str, kind: str, name: str, spec: RawObject) -> RawObject:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-@asynccontextmanager
-async def kubelets(client: Client, join: Callable[[str], Awaitable[None]]) -> AsyncIterator[None]:
-    """Within the context, nodes of Karpenter become ready, as by their kubelets; ``join`` is called for each before."""
-
-    async def follow() -> None:
-        listing = await client.list(NODES)
-        seen = {each["metadata"]["name"] for each in listing.items}
-        async for event in client.watch(NODES, ObjectKey("", ""), since=listing.revision):
-            node, name = event.object, event.object["metadata"].get("name", "")
-            if event.type == "ADDED" and name not in seen and POOL_LABEL in node["metadata"].get("labels", {}):
-                seen.add(name)
-                await join(name)
-                await _make_ready(client, ObjectKey("", name))
-
-    following = asyncio.create_task(follow())
-    try:
-        yield
-    finally:
-        following.cancel()
-
-
-async def _make_ready(client: Client, key: ObjectKey) -> None:
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
-    await client.patch_status(NODES, key, {"status": {"conditions": [ready]}})
-    # Karpenter takes its own taint off. The controller that would take this one off does not run here.
-    while True:
-        node = await client.get(NODES, key)
-        taints = [each for each in node["spec"].get("taints", []) if each["key"] != _NOT_READY]
-        try:
-            revision = node["metadata"]["resourceVersion"]
-            await client.patch(NODES, key, {"metadata": {"resourceVersion": revision}, "spec": {"taints": taints}})
-        except ApiError as error:
-            if not error.is_conflict:
-                raise
-        else:
-            return

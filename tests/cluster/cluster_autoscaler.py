@@ -1,0 +1,227 @@
+"""Cluster Autoscaler makes nodes for pods of dra-scheduler, and asks our expander: ``make test-cluster-autoscaler``.
+
+CLUSTER_AUTOSCALER names the program, with its kwok provider.
+"""
+
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
+from extender.kube.api import ApiError, ObjectKey, RawObject
+from extender.kube.resources import CLASSES, DEVICE_QUOTAS, NODES, PODS, SLICES, TEMPLATES
+from tests.kit.certificates import Authority
+from tests.kit.controlplane.access import SCHEDULER
+from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.cluster_autoscaler import (
+    GROUP_LABEL,
+    ClusterAutoscaler,
+    add_node_of,
+    cluster_autoscaler,
+)
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.definitions import DEVICE_QUOTA
+from tests.kit.controlplane.joining import kubelets
+from tests.kit.controlplane.own import own_plane
+from tests.kit.controlplane.scenario import GPUS, by_template, findings
+from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.kit.controlplane.scheduling_gates import gates_in_force
+from tests.kit.controlplane.service import Extender, extender_with, grant_rights
+from tests.kit.objects.manifests import claim_spec, device_class, is_bound, pod, resource_slice, template
+from tests.kit.objects.quotas import limited, quota
+from tests.kit.process import free_port
+from tests.kit.waiting import wait_for_answer
+
+LIMIT: Final = 10
+"""Nodes that a group may have."""
+
+WITHIN: Final = 120.0
+
+UNSCHEDULABLE: Final = "Unschedulable"
+GATED: Final = "SchedulingGated"
+"""Why a pod has no node. Cluster Autoscaler looks at the first ones alone."""
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    if not (found := os.environ.get("CLUSTER_AUTOSCALER")):
+        pytest.skip("CLUSTER_AUTOSCALER names no Cluster Autoscaler")
+    return Path(found)
+
+
+@pytest.fixture(scope="module")
+def plane(program: Path, binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
+    """A control plane that knows DeviceQuotas."""
+    assert program.is_file()
+    with own_plane(binaries, logs, "cluster-autoscaler", definition=DEVICE_QUOTA) as running:
+        yield running
+
+
+@dataclass(slots=True)
+class Cloud:
+    """A group of nodes with two GPUs each. Group, namespace and driver have one name."""
+
+    client: Client
+    name: str
+    plane: ControlPlane
+    program: Path
+    folder: Path
+
+    @property
+    def driver(self) -> str:
+        """Name of the driver, and of its class."""
+        return f"gpu.{self.name}.example.com"
+
+    async def join(self, node: str) -> None:
+        """The driver publishes what a node has. As those of a kubelet, the slices go with the node."""
+        uid = (await self.client.get(NODES, ObjectKey("", node)))["metadata"]["uid"]
+        made = resource_slice(node, node, GPUS, driver=self.driver)
+        made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
+        await self.client.create(SLICES, made)
+
+    async def nodes(self) -> list[str]:
+        found = (await self.client.list(NODES)).items
+        return [key_of(each).name for each in found if each["metadata"]["labels"].get(GROUP_LABEL) == self.name]
+
+    async def wait_nodes(self, number: int) -> None:
+        """Wait until there are so many."""
+        await wait_for_answer(self.nodes, lambda found: len(found) == number, f"{number} nodes", within=WITHIN)
+
+    async def add(self, name: str, number: int, *, namespace: str = "", gang: int = 0, **spec: Any) -> list[ObjectKey]:
+        """Add pods for nodes of the group, with a claim for a GPU each.
+
+        Args:
+            name: its beginning.
+            number: of them.
+            namespace: another one.
+            gang: number of pods that run together or not at all; 0: each for itself.
+            spec: of the pods, instead of the claims.
+        """
+        place = namespace or self.name
+        keys = []
+        for each in range(number):
+            asked = spec or {"claims": [by_template("gpu")]}
+            made = pod(place, f"{name}-{each}", nodeSelector={GROUP_LABEL: self.name}, **asked)
+            made["metadata"]["annotations"] = {GROUP: name, GROUP_SIZE: str(gang)} if gang else {}
+            keys.append(key_of(await self.client.create(PODS, made)))
+        return keys
+
+    async def bound(self, keys: Sequence[ObjectKey]) -> list[ObjectKey]:
+        """Those of the pods that have a node."""
+        return [key for key in keys if is_bound(await self.client.get(PODS, key))]
+
+    async def wait_bound(self, keys: Sequence[ObjectKey]) -> None:
+        """Wait until all have one."""
+        what = f"{len(keys)} pods with a node"
+        await wait_for_answer(partial(self.bound, keys), lambda found: len(found) == len(keys), what, within=WITHIN)
+
+    async def reasons(self, keys: Sequence[ObjectKey]) -> list[str]:
+        """Why the pods have no node, as their conditions say."""
+        found = [await self.client.get(PODS, key) for key in keys]
+        told = (each for raw in found for each in raw["status"].get("conditions", ()))
+        return sorted(str(each.get("reason", "")) for each in told if each["type"] == "PodScheduled")
+
+    async def wait_reasons(self, keys: Sequence[ObjectKey], reason: str) -> None:
+        """Wait until this is the reason of all."""
+        what = f"{len(keys)} pods are {reason}"
+        await wait_for_answer(
+            partial(self.reasons, keys), lambda found: found == [reason] * len(keys), what, within=WITHIN
+        )
+
+    async def limit(self, devices: int, namespace: str = "") -> None:
+        """A quota of the namespace."""
+        limit = limited(self.driver, devices=devices)
+        await self.client.create(DEVICE_QUOTAS, quota(limit, namespace=namespace or self.name))
+
+    @asynccontextmanager
+    async def open(
+        self, *, gated: bool = False, nodes: int = LIMIT
+    ) -> AsyncIterator[tuple[ClusterAutoscaler, Extender]]:
+        """Within, all programs run, and the group has one node.
+
+        Args:
+            gated: pods with devices wait at scheduling gates.
+            nodes: that the group may have.
+        """
+        authority, own, grpc = Authority(), free_port(), free_port()
+        certificate, key = authority.server("127.0.0.1").write(self.folder)
+        (trusted := self.folder / "ca.crt").write_bytes(authority.pem)
+        port = {"host": "127.0.0.1", "port": grpc, "certificate": str(certificate), "key": str(key), "anonymous": True}
+        settings: RawObject = {"server": {"port": own}, "grpc": port, "autoscaler": {"learnFromLabel": GROUP_LABEL}}
+        text = SHIPPED.read_text()
+        config = localize(text, f"http://127.0.0.1:{own}", self.plane.kubeconfig(SCHEDULER))
+        flags = ("--expander=grpc,least-waste", f"--grpc-expander-url=127.0.0.1:{grpc}")
+        await grant_rights(self.client)
+        async with AsyncExitStack() as stack:
+            if gated:
+                settings["schedulingGates"] = {"enabled": True}
+                await stack.enter_async_context(gates_in_force(self.client))
+            await stack.enter_async_context(kubelets(self.client, GROUP_LABEL, self.join))
+            await add_node_of(self.client, self.name)
+            extender = await stack.enter_async_context(extender_with(self.plane, settings))
+            await stack.enter_async_context(scheduler(self.plane, config, shipped_flags(text)))
+            autoscaler = await stack.enter_async_context(
+                cluster_autoscaler(
+                    self.plane,
+                    self.client,
+                    self.program,
+                    self.name,
+                    {self.name: nodes},
+                    *flags,
+                    f"--grpc-expander-cert={trusted}",
+                )
+            )
+            yield autoscaler, extender
+
+    async def leave(self) -> None:
+        """Remove what Cluster Autoscaler has left of the nodes at its end; their slices go with them."""
+        for name in await self.nodes():
+            try:
+                await self.client.delete(NODES, ObjectKey("", name))
+            except ApiError as error:
+                if not error.is_missing:
+                    raise
+
+
+@pytest.fixture
+async def cloud(
+    client: Client, plane: ControlPlane, program: Path, namespace: str, neighbor: str, tmp_path: Path
+) -> AsyncIterator[Cloud]:
+    """A cloud whose programs do not run yet, and claims for one GPU in two namespaces."""
+    found = Cloud(client, namespace, plane, program, tmp_path)
+    await client.create(CLASSES, device_class(found.driver, found.driver))
+    for place in (namespace, neighbor):
+        await client.create(TEMPLATES, template(place, "gpu", claim_spec(1, found.driver)))
+    yield found
+    await found.leave()
+    await client.delete(CLASSES, ObjectKey("", found.driver))
+
+
+async def test_nodes_come_for_pods_with_claims_and_go_after_them(client: Client, cloud: Cloud) -> None:
+    async with cloud.open():
+        pods = await cloud.add("pod", 5)
+        await cloud.wait_bound(pods)
+        assert len(await cloud.nodes()) == 3
+        assert await findings(client, cloud.name) == []
+        for key in pods:
+            await client.delete(PODS, key)
+        await cloud.wait_nodes(1)
+
+
+async def test_a_good_pod_among_refused_ones_gets_a_node_and_they_get_none(cloud: Cloud, neighbor: str) -> None:
+    async with cloud.open(gated=True) as (autoscaler, _):
+        await cloud.wait_bound(await cloud.add("first", 2))
+        await cloud.limit(0, neighbor)
+        refused = await cloud.add("refused", 5, namespace=neighbor)
+        await cloud.wait_reasons(refused, GATED)
+        await cloud.wait_bound(await cloud.add("good", 1))
+        await autoscaler.look()
+        assert len(await cloud.nodes()) == 2
+        assert await cloud.reasons(refused) == [GATED] * 5
