@@ -56,8 +56,8 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "text": ("'a100'", "@.text", "@.empty", "device.driver"),
     "bytes": ("b''", "b'a'", "bytes({string})", "({bytes} + {bytes})"),
     "ints": (
-        "[1].filter(x, x > 1)", "[1, 2, 3]", "[{int}, {int}]", "@.numbers", "({ints} + {ints})", "{ints}.map(x, x + {int})",
-        "{ints}.filter(x, x > {int})",
+        "[1].filter(x, x > 1)", "[1, 2, 3]", "[{int}, {int}]", "@.numbers", "({ints} + {ints})",
+        "{ints}.map(x, x + {int})", "{ints}.filter(x, x > {int})",
     ),
     "strings": (
         "['a', 'b']", "[{string}]", "@.names", "{strings}.map(s, s + {string})", "{strings}.filter(s, s > {string})",
