@@ -3,6 +3,7 @@
 CLUSTER_AUTOSCALER names the program, with its kwok provider.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,8 +27,9 @@ from tests.kit.controlplane.cluster_autoscaler import (
     add_node_of,
     cluster_autoscaler,
 )
-from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.components import START_SECONDS, ControlPlane
 from tests.kit.controlplane.definitions import DEVICE_QUOTA
+from tests.kit.controlplane.extended import box
 from tests.kit.controlplane.joining import kubelets
 from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.scenario import GPUS, by_template, findings
@@ -225,3 +227,59 @@ async def test_a_good_pod_among_refused_ones_gets_a_node_and_they_get_none(cloud
         await autoscaler.look()
         assert len(await cloud.nodes()) == 2
         assert await cloud.reasons(refused) == [GATED] * 5
+
+
+async def test_without_gates_a_good_pod_brings_nodes_for_refused_ones_as_well(cloud: Cloud, neighbor: str) -> None:
+    async with cloud.open() as (autoscaler, _):
+        await cloud.wait_bound(await cloud.add("first", 2))
+        await cloud.limit(0, neighbor)
+        refused = await cloud.add("refused", 5, namespace=neighbor)
+        await cloud.wait_reasons(refused, UNSCHEDULABLE)
+        await autoscaler.look()
+        assert len(await cloud.nodes()) == 1
+        await cloud.wait_bound(await cloud.add("good", 1))
+        assert len(await cloud.nodes()) == 4
+        assert await cloud.bound(refused) == []
+
+
+@pytest.mark.parametrize(("there", "size"), [(3, 4), (8, 8)], ids=["a member is not there", "never fits"])
+async def test_a_gang_that_can_not_run_whole_brings_no_node(cloud: Cloud, there: int, size: int) -> None:
+    async with cloud.open(nodes=3) as (autoscaler, _):
+        pods = await cloud.add("train", there, gang=size)
+        await cloud.wait_reasons(pods, UNSCHEDULABLE)
+        await autoscaler.look()
+        assert len(await cloud.nodes()) == 1
+        assert await cloud.bound(pods) == []
+
+
+async def test_a_quota_that_is_used_up_brings_no_node(cloud: Cloud) -> None:
+    async with cloud.open() as (autoscaler, _):
+        await cloud.wait_bound(await cloud.add("first", 2))
+        await cloud.limit(2)
+        pods = await cloud.add("pod", 5)
+        await cloud.wait_reasons(pods, UNSCHEDULABLE)
+        await autoscaler.look()
+        assert len(await cloud.nodes()) == 1
+        assert await cloud.bound(pods) == []
+
+
+async def test_nodes_come_for_extended_resources(client: Client, cloud: Cloud) -> None:
+    resource = "example.com/gpu"
+    await client.patch(CLASSES, ObjectKey("", cloud.driver), {"spec": {"extendedResourceName": resource}})
+    async with cloud.open():
+        pods = await cloud.add("pod", 6, containers=[box("main", **{resource: "1"})])
+        await cloud.wait_bound(pods)
+        assert len(await cloud.nodes()) >= 3
+
+
+async def test_no_node_comes_while_the_extender_is_away_and_pods_run_when_it_is_back(cloud: Cloud) -> None:
+    async with cloud.open() as (autoscaler, extender):
+        await cloud.wait_bound(await cloud.add("first", 2))
+        extender.process.kill()
+        pods = await cloud.add("pod", 2)
+        await cloud.wait_reasons(pods, "SchedulerError")
+        await autoscaler.look()
+        assert len(await cloud.nodes()) == 1
+        await asyncio.to_thread(extender.process.start, within=START_SECONDS)
+        await cloud.wait_bound(pods)
+        assert len(await cloud.nodes()) == 2
