@@ -252,6 +252,25 @@ async def test_a_gang_that_can_not_run_whole_brings_no_node(cloud: Cloud, there:
         assert await cloud.bound(pods) == []
 
 
+async def test_a_gang_that_fits_brings_its_nodes_once_all_of_its_pods_are_there(cloud: Cloud) -> None:
+    async with cloud.open(nodes=3):
+        pods = await cloud.add("train", 6, gang=6)
+        await cloud.wait_bound(pods)
+        assert len(await cloud.nodes()) == 3
+
+
+async def test_a_quota_with_room_for_one_of_five_pods_brings_one_node(cloud: Cloud) -> None:
+    async with cloud.open(gated=True) as (autoscaler, _):
+        await cloud.wait_bound(await cloud.add("first", 2))
+        await cloud.limit(3)
+        pods = await cloud.add("pod", 5)
+        what = "one of the pods with a node"
+        await wait_for_answer(partial(cloud.bound, pods), lambda found: len(found) == 1, what, within=WITHIN)
+        await autoscaler.look()
+        assert len(await cloud.nodes()) == 2
+        assert sorted(await cloud.reasons(pods))[-4:] == [GATED] * 4
+
+
 async def test_a_quota_that_is_used_up_brings_no_node(cloud: Cloud) -> None:
     async with cloud.open() as (autoscaler, _):
         await cloud.wait_bound(await cloud.add("first", 2))

@@ -14,6 +14,7 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.timeline import Reach
+from extender.framework.bound_pods import lacks_some, needs_claims
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.likeness import likeness_of
 from extender.framework.plugin import Refused
@@ -29,6 +30,7 @@ from extender.plugins.scheduling_gates.gated_pods import (
     Turn,
     held_by,
     prospect_of,
+    tried_alike,
     with_lifted,
 )
 from extender.plugins.scheduling_gates.pod_lines import Line, Lines
@@ -51,7 +53,8 @@ MOST_PIECES: Final = 10
 next in each namespace."""
 
 SHOWN_SECONDS: Final = 10.0
-"""If the watch still shows the gate of a lifted pod after this time, the pod waits for its turn again."""
+"""If the watch still shows the gate of a lifted pod after this time, the pod waits for its turn again. If it does not
+show the claims of a bound pod, the pod counts against its quotas no more."""
 
 _OF_PODS: Final = frozenset({Topic.POD, Topic.CLAIM})
 """Changes of these alter what single pods get, and no pod beside them; of pools in use, the pool is told as well."""
@@ -73,6 +76,13 @@ class _Lifted(NamedTuple):
     namespace: str
     kind: Hashable
     next: Next
+    at: float
+
+
+class _Bound(NamedTuple):
+    """A pod that has got its node before the watch has shown its claims: the watch of pods may be ahead."""
+
+    namespace: str
     at: float
 
 
@@ -110,6 +120,10 @@ class GateQueue:
         """Within one look, by namespace."""
         self._lifted: dict[str, _Lifted] = {}
         """Pods that were chosen and that their scheduler has neither bound nor rejected, by uid."""
+        self._bound: dict[str, _Bound] = {}
+        """By uid."""
+        self._alike: dict[str, Hashable] = {}
+        """Within one look, by uid of a pod: equal for those that their scheduler finds the same nodes for."""
 
     @property
     def clock(self) -> Clock:
@@ -140,6 +154,7 @@ class GateQueue:
         self._kinds.clear()
         self._users.clear()
         self._told.clear()
+        self._bound.clear()
         for namespace in lines.namespaces(Line.GATED):
             pods = (pod for uid in lines.of(Line.GATED, namespace) if (pod := snapshot.pod(uid)) is not None)
             self._of(namespace).new.update((pod.uid, None) for pod in sorted(pods, key=lambda pod: pod.order))
@@ -157,6 +172,9 @@ class GateQueue:
             self._moved(old, new)
             if old is not None and (old.uid in self._lifted or old.uid in lines_before.of(Line.LIFTED, key.namespace)):
                 self._left_line(old)
+            if old is not None and old.is_pending and new is not None:
+                self._note_bound(new)
+        self._forget_bound()
         for key in reach.keys(Topic.POD_GROUP) or ():
             self._judge_gang(GangKey(key.namespace, key.name, is_pod_group=True))
         for namespace in list(self._gated) if hint.everywhere else hint.namespaces:
@@ -185,6 +203,23 @@ class GateQueue:
             return
         if self._solver.plugins.count_holders(pod, self._snapshot):
             self._judge_anew(list(gated.held))
+
+    def _note_bound(self, pod: Pod) -> None:
+        """A pending pod has changed. If it is bound, quotas count what it asks for until they count its claims."""
+        if self._solver.plugins.count_holders(pod, self._snapshot) and lacks_some(pod, self._snapshot):
+            self._bound[pod.uid] = _Bound(pod.namespace, self._solver.clock())
+
+    def _forget_bound(self) -> None:
+        """Forget bound pods whose claims the watch has shown; and those that will have none, as it seems."""
+        late = self._solver.clock() - SHOWN_SECONDS
+        for uid, each in list(self._bound.items()):
+            pod = self._snapshot.pod(uid)
+            lacks = pod is not None and lacks_some(pod, self._snapshot)
+            if lacks and each.at > late:
+                continue
+            del self._bound[uid]
+            if lacks or pod is None or not needs_claims(pod):
+                self._judge_anew(list(self._gated.get(each.namespace, GatedPods()).held))
 
     def _judge_gang(self, gang: GangKey) -> None:
         """One held pod of a gang is judged anew. If it may be tried, the others are judged as well."""
@@ -305,6 +340,7 @@ class GateQueue:
         """
         self._forget_lifted()
         self._forks.clear()
+        self._alike.clear()
         clock, (shares, turns) = self._solver.clock, self._opened()
         until, left = clock() + JUDGING_SECONDS, MOST_PIECES
         found = [pod for name, turn in turns.items() for pod in self._extra(name, turn, shares)]
@@ -321,7 +357,7 @@ class GateQueue:
             name = heappop(heap)[-1]
             with self._turns.of(name):
                 if (next_one := turns[name].next(shares)) is not None:
-                    if next_one.is_hopeless and self._is_behind(next_one.head):
+                    if self._is_behind(next_one.head, finds_node=not next_one.is_hopeless):
                         turns[name].pass_over(next_one)
                     else:
                         found += self._taken(name, turns[name], next_one, shares)
@@ -380,14 +416,28 @@ class GateQueue:
         gated.behind = None
         return self._taken(name, turn, Next(head, is_trial=True), shares)
 
-    def _is_behind(self, head: Head) -> bool:
+    def _is_behind(self, head: Head, *, finds_node: bool = False) -> bool:
         """Whether rejected pods that come before a pod have what is left of its quotas, once there are nodes for them.
 
-        A pod that finds a node does not wait for them. Another one would have a new node that stays empty.
+        A pod that may find a node waits for those that find it, too: their scheduler tries them again soon. Another one
+        waits for all of them: an autoscaler would bring it a node that stays empty.
         """
         pods = self._with_gang(head)
         rejected = self._lines.of(Line.REJECTED, pods[0].namespace) if pods else ()
+        if finds_node and rejected:
+            rejected = self._tried_alike(pods[0], rejected)
         return bool(rejected) and self._over_quota(pods, rejected) is not None
+
+    def _tried_alike(self, pod: Pod, uids: Iterable[str]) -> Sequence[str]:
+        """The pods for which their scheduler finds the same nodes as for a pod; none if no quota counts them."""
+        if not self._solver.plugins.count_holders(pod, self._snapshot) or (kind := self._kind_of(pod)) is None:
+            return ()
+        return [each.uid for each in self._known_of(uids) if self._kind_of(each) == kind]
+
+    def _kind_of(self, pod: Pod) -> Hashable:
+        if pod.uid not in self._alike:
+            self._alike[pod.uid] = tried_alike(pod, self._snapshot)
+        return self._alike[pod.uid]
 
     def _with_gang(self, head: Head) -> Sequence[Pod]:
         """A pod, and with it those of its gang that wait for their turn."""
@@ -413,8 +463,9 @@ class GateQueue:
         return () if refused else pods
 
     def _over_quota(self, pods: Sequence[Pod], rejected: Iterable[str] = ()) -> Refused | None:
-        """Who refuses one of some pods beside those of their namespace that come before it: lifted and rejected ones.
+        """Who refuses one of some pods beside others of their namespace.
 
+        Those are lifted and rejected ones that come before it, and bound ones whose claims the watch has not shown.
         Of a large gang, not all pods are asked about: filter finds out what was not found in time.
 
         Args:
@@ -427,10 +478,11 @@ class GateQueue:
         uids = {*self._lines.of(Line.LIFTED, namespace)}
         uids |= {uid for uid, each in self._lifted.items() if each.namespace == namespace}
         others = self._known_of((*uids, *rejected))
+        bound = self._known_of(uid for uid, each in self._bound.items() if each.namespace == namespace)
         before = sorted((each for each in others if each.order < pods[0].order), key=attrgetter("order"))
         until = self._solver.clock() + JUDGING_SECONDS
         for number, pod in enumerate(pods):
-            snapshot = self._with_lifted([*before, *pods[:number]], namespace)
+            snapshot = self._with_lifted([*bound, *before, *pods[:number]], namespace)
             if (refused := self._held_by(pod, snapshot)) is not None:
                 return refused
             if self._solver.clock() > until:

@@ -16,12 +16,14 @@ from immutables import Map
 
 from allocator import AllocatorError, Reason
 from allocator.reason import Cause
+from extender.cluster.objects.pod_conditions import REQUESTS
 from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import CLAIMS, tried_in_vain
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import FilterResult, Known, ask
+from extender.framework.likeness import likeness_of, likeness_of_resources
 from extender.framework.plugin import Refusal, Refused
 from extender.planning.kube_scheduler import contradiction, rejection
 from extender.plugins.scheduling_gates.shares import FEW, Account, Shares
@@ -75,11 +77,18 @@ def held_by(pod: Pod, snapshot: Snapshot, solver: Solver) -> Refused | None:
 
 
 def with_lifted(pods: Iterable[Pod], snapshot: Snapshot) -> Snapshot:
-    """The cluster in which quotas count what lifted pods ask for."""
+    """The cluster in which quotas count what pods ask for that are lifted, or that have a node and no claims yet."""
     for pod in pods:
-        if not (pod.nominated_node or pod.node_name):
-            snapshot = snapshot.with_pod(replace(pod, nominated_node=_ANYWHERE))
+        if pod.node_name or not pod.nominated_node:
+            snapshot = snapshot.with_pod(replace(pod, node_name="", nominated_node=_ANYWHERE))
     return snapshot
+
+
+def tried_alike(pod: Pod, snapshot: Snapshot) -> Hashable:
+    """Equal for pods that their scheduler finds the same nodes for; None: it may look at what is not known here."""
+    if pod.gang_key is not None or not {REQUESTS}.issuperset(pod.unmodeled):
+        return None
+    return likeness_of(pod, snapshot), pod.cpu, likeness_of_resources(pod)
 
 
 def prospect_of(pod: Pod, snapshot: Snapshot, decider: Decider) -> Prospect:

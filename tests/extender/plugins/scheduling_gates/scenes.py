@@ -17,7 +17,7 @@ from extender.framework.plugin import Refused
 from extender.framework.reasons import Reasons
 from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
-from extender.kube.resources import PODS
+from extender.kube.resources import CLAIMS, NODES, PODS, SLICES
 from extender.plugins.scheduling_gates.gate_queue import GateQueue
 from extender.plugins.scheduling_gates.pod_lines import PodLines
 from extender.plugins.scheduling_gates.shares import Bounds
@@ -165,6 +165,17 @@ class Scene:
         """The scheduler binds pods."""
         for name in names:
             await self.cluster.api.bind_pod(ObjectKey(namespace, name), on, uid="")
+
+    async def allocate(self, *names: str, on: str = "a", namespace: str = "ns") -> None:
+        """The claims of pods get the first device of a node."""
+        for name in names:
+            made = claim(f"{name}-c", allocated=[f"{on}/gpu-0"], at=on, users=[name])
+            await self.cluster.api.patch_status(CLAIMS, ObjectKey(namespace, f"{name}-c"), {"status": made["status"]})
+
+    async def join(self, name: str) -> None:
+        """A node comes, with devices."""
+        await self.cluster.api.create(NODES, node(name))
+        await self.cluster.api.create(SLICES, local_slice(name, 2))
 
     async def delete(self, *names: str, namespace: str = "ns") -> None:
         for name in names:

@@ -9,6 +9,7 @@ from extender.cluster.objects.pods import GATE, GROUP, GROUP_SIZE
 from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, SLICES
+from extender.plugins.scheduling_gates.gate_queue import SHOWN_SECONDS
 from extender.plugins.scheduling_gates.shares import (
     BEHIND_SECONDS,
     EXTRA_SECONDS,
@@ -156,9 +157,9 @@ async def test_lifted_pods_that_their_scheduler_rejects_take_no_quota_from_those
     assert await scene.turns() == ["second"]
 
 
-async def behind(*requests: Object) -> Scene:
+async def behind(*requests: Object, devices: int = 2) -> Scene:
     """Five pods that find no node, and a quota with room for one of them; the first one was rejected."""
-    scene = Scene(*site(), quota(limited(devices=1)), *crowd("p", 5, *requests))
+    scene = Scene(*site(devices=devices), quota(limited(devices=1)), *crowd("p", 5, *requests))
     assert await scene.turns() == ["p0"]
     scene.first.learn("p0")
     await scene.reject("p0")
@@ -187,6 +188,72 @@ async def test_a_pod_that_finds_a_node_waits_for_no_rejected_one() -> None:
         await scene.cluster.api.create(CLAIMS if each["kind"] == "ResourceClaim" else PODS, each)
     scene.first.learn("fits")
     assert await scene.turns(5) == ["fits"]
+
+
+async def test_a_pod_for_which_a_node_has_come_lets_none_of_its_kind_pass_while_its_quota_has_room_for_one() -> None:
+    """Its scheduler tries the rejected pod again, and binds it to the new node."""
+    scene = await behind(devices=0)
+    await scene.join("c")
+    scene.first.learn("p0")
+    assert await scene.turns(30) == []
+    await scene.allocate("p0", on="c")
+    await scene.bind("p0", on="c")
+    assert await scene.turns(30) == []
+
+
+async def test_a_pod_of_a_kind_of_which_nothing_is_known_any_more_does_not_pass_a_rejected_one_either() -> None:
+    scene = await behind(devices=0)
+    await scene.join("c")
+    assert await scene.turns(30) == []
+
+
+def with_volume(raw: Object) -> Object:
+    """A pod that waits for a volume, perhaps."""
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    return {**raw, "spec": {**raw["spec"], "volumes": [volume]}}
+
+
+OTHERS: dict[str, tuple[Object, Object]] = {
+    "the first needs more CPU": (pod("first", "first-c", resources={"cpu": "8"}), pod("second", "second-c")),
+    "the first waits for a volume": (with_volume(pod("first", "first-c")), pod("second", "second-c")),
+}
+"""A rejected pod, and one that its scheduler may bind where it does not bind the first one."""
+
+
+@pytest.mark.parametrize("why", OTHERS)
+async def test_a_pod_waits_for_no_rejected_one_that_its_scheduler_may_refuse_for_reasons_of_its_own(why: str) -> None:
+    pods = OTHERS[why]
+    scene = Scene(*site(), quota(limited(devices=1)), *map(gated, pods), claim("first-c"), claim("second-c"))
+    assert await scene.turns() == ["first"]
+    scene.first.learn("first")
+    await scene.reject("first")
+    assert await scene.turns(4) == ["second"]
+
+
+async def test_a_pod_counts_against_its_quota_from_its_binding_on_also_if_its_claim_is_shown_later() -> None:
+    """Another replica has bound it, and the watch of pods is ahead of the one of claims."""
+    scene = Scene(*site(), quota(limited(devices=1)), *crowd("p", 5))
+    assert await scene.turns() == ["p0"]
+    await scene.bind("p0")
+    assert await scene.turns() == []
+    await scene.allocate("p0")
+    assert await scene.turns(20) == []
+
+
+async def test_a_bound_pod_without_a_claim_does_not_count_for_ever() -> None:
+    scene = Scene(*site(), quota(limited(devices=1)), *crowd("p", 3))
+    assert await scene.turns() == ["p0"]
+    await scene.bind("p0")
+    assert await scene.turns(2, SHOWN_SECONDS) == ["p1"]
+
+
+async def test_a_bound_pod_that_goes_counts_no_more() -> None:
+    scene = Scene(*site(), quota(limited(devices=1)), *crowd("p", 3))
+    assert await scene.turns() == ["p0"]
+    await scene.bind("p0")
+    assert await scene.turns() == []
+    await scene.delete("p0")
+    assert await scene.turns() == ["p1"]
 
 
 async def test_of_refused_pods_and_a_good_one_the_good_one_alone_is_visible() -> None:
