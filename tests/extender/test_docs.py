@@ -116,6 +116,26 @@ def test_every_page_is_in_the_index() -> None:
     assert pages == {link for link in re.findall(r"\]\(([^)#]+)", index) if not link.startswith("..")}
 
 
+PROGRAMS = re.compile(
+    r"\b(Karpenter|Cluster\s+Autoscaler|Kueue|Prometheus|Grafana|OpenTelemetry|[Hh]elm|kustom\w+|krew|cert-manager|containerd"
+    r"|[Dd]ocker|descheduler)\b"
+)
+"""What others run beside dra-extender, or install it with."""
+
+NEIGHBOURS = (DOCS / "reference" / "neighbours.md").read_text()
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "how-to").glob("*.md")), ids=lambda page: page.stem)
+def test_a_how_to_that_names_another_program_links_what_was_run_of_it(page: Path) -> None:
+    text = page.read_text()
+    named = {" ".join(name.split()) for name in PROGRAMS.findall(text)}
+    assert not named or "](../reference/neighbours.md" in text
+    tables = [line.lower() for line in NEIGHBOURS.splitlines() if line.startswith("|")]
+    of_kustomize = {name for name in named if name.startswith("kustom")}
+    names = {name.lower() for name in named - of_kustomize} | ({"kustomize"} if of_kustomize else set())
+    assert {name for name in names if not any(name in line for line in tables)} == set()
+
+
 THREATS = (DOCS / "threats.md").read_text()
 TESTS = {
     name
