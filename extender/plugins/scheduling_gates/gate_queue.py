@@ -206,7 +206,7 @@ class GateQueue:
 
     def _note_bound(self, pod: Pod) -> None:
         """A pending pod has changed. If it is bound, quotas count what it asks for until they count its claims."""
-        if self._solver.plugins.count_holders(pod, self._snapshot) and lacks_some(pod, self._snapshot):
+        if lacks_some(pod, self._snapshot) and self._solver.plugins.count_holders(pod, self._snapshot):
             self._bound[pod.uid] = _Bound(pod.namespace, self._solver.clock())
 
     def _forget_bound(self) -> None:
