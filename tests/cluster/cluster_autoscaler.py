@@ -44,6 +44,8 @@ from tests.kit.waiting import wait_for_answer
 LIMIT: Final = 10
 """Nodes that a group may have."""
 
+FOUR: Final[list[RawObject]] = [{"name": f"gpu-{number}"} for number in range(4)]
+
 WITHIN: Final = 120.0
 
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -68,49 +70,70 @@ def plane(program: Path, binaries: Binaries, logs: Path) -> Iterator[ControlPlan
 
 @dataclass(slots=True)
 class Cloud:
-    """A group of nodes with two GPUs each. Group, namespace and driver have one name."""
+    """A group of nodes with two GPUs each. Group, namespace and driver have one name.
+
+    Attributes:
+        late: if it is not None, drivers of new nodes publish nothing, and the nodes are here.
+    """
 
     client: Client
     name: str
     plane: ControlPlane
     program: Path
     folder: Path
+    late: list[str] | None = None
 
     @property
     def driver(self) -> str:
         """Name of the driver, and of its class."""
         return f"gpu.{self.name}.example.com"
 
+    @property
+    def large(self) -> str:
+        """Another group, of nodes with four GPUs each."""
+        return f"{self.name}-large"
+
     async def join(self, node: str) -> None:
+        """A node is there, and its driver publishes what it has, unless it is late."""
+        if self.late is None:
+            await self.publish(node)
+        else:
+            self.late.append(node)
+
+    async def publish(self, node: str) -> None:
         """The driver publishes what a node has. As those of a kubelet, the slices go with the node."""
-        uid = (await self.client.get(NODES, ObjectKey("", node)))["metadata"]["uid"]
-        made = resource_slice(node, node, GPUS, driver=self.driver)
-        made["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]
+        metadata = (await self.client.get(NODES, ObjectKey("", node)))["metadata"]
+        devices = FOUR if metadata["labels"][GROUP_LABEL] == self.large else GPUS
+        made = resource_slice(node, node, devices, driver=self.driver)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": metadata["uid"]}
+        made["metadata"]["ownerReferences"] = [owner]
         await self.client.create(SLICES, made)
 
-    async def nodes(self) -> list[str]:
+    async def nodes(self, group: str = "") -> list[str]:
+        """Those of a group; by default the first one."""
         found = (await self.client.list(NODES)).items
-        return [key_of(each).name for each in found if each["metadata"]["labels"].get(GROUP_LABEL) == self.name]
+        labels = {key_of(each).name: each["metadata"]["labels"].get(GROUP_LABEL) for each in found}
+        return [name for name, label in labels.items() if label == (group or self.name)]
 
     async def wait_nodes(self, number: int) -> None:
         """Wait until there are so many."""
         await wait_for_answer(self.nodes, lambda found: len(found) == number, f"{number} nodes", within=WITHIN)
 
     async def add(self, name: str, number: int, *, namespace: str = "", gang: int = 0, **spec: Any) -> list[ObjectKey]:
-        """Add pods for nodes of the group, with a claim for a GPU each.
+        """Add pods with a claim for a GPU each, for nodes of the first group if the spec does not say otherwise.
 
         Args:
             name: its beginning.
             number: of them.
             namespace: another one.
             gang: number of pods that run together or not at all; 0: each for itself.
-            spec: of the pods, instead of the claims.
+            spec: further fields of the pods; containers instead of the claims.
         """
         place = namespace or self.name
         keys = []
         for each in range(number):
-            asked = spec or {"claims": [by_template("gpu")]}
-            made = pod(place, f"{name}-{each}", nodeSelector={GROUP_LABEL: self.name}, **asked)
+            asked = {} if "containers" in spec else {"claims": [by_template("gpu")]}
+            made = pod(place, f"{name}-{each}", **{"nodeSelector": {GROUP_LABEL: self.name}, **asked, **spec})
             made["metadata"]["annotations"] = {GROUP: name, GROUP_SIZE: str(gang)} if gang else {}
             keys.append(key_of(await self.client.create(PODS, made)))
         return keys
@@ -144,13 +167,14 @@ class Cloud:
 
     @asynccontextmanager
     async def open(
-        self, *, gated: bool = False, nodes: int = LIMIT
+        self, *, gated: bool = False, nodes: int = LIMIT, others: Sequence[str] = ()
     ) -> AsyncIterator[tuple[ClusterAutoscaler, Extender]]:
-        """Within, all programs run, and the group has one node.
+        """Within, all programs run, and each group has one node.
 
         Args:
             gated: pods with devices wait at scheduling gates.
-            nodes: that the group may have.
+            nodes: that a group may have.
+            others: groups beside the first one.
         """
         authority, own, grpc = Authority(), free_port(), free_port()
         certificate, key = authority.server("127.0.0.1").write(self.folder)
@@ -166,7 +190,9 @@ class Cloud:
                 settings["schedulingGates"] = {"enabled": True}
                 await stack.enter_async_context(gates_in_force(self.client))
             await stack.enter_async_context(kubelets(self.client, GROUP_LABEL, self.join))
-            await add_node_of(self.client, self.name)
+            groups = dict.fromkeys([self.name, *others], nodes)
+            for group in groups:
+                await add_node_of(self.client, group)
             extender = await stack.enter_async_context(extender_with(self.plane, settings))
             await stack.enter_async_context(scheduler(self.plane, config, shipped_flags(text)))
             autoscaler = await stack.enter_async_context(
@@ -175,7 +201,7 @@ class Cloud:
                     self.client,
                     self.program,
                     self.name,
-                    {self.name: nodes},
+                    groups,
                     *flags,
                     f"--grpc-expander-cert={trusted}",
                 )
@@ -184,7 +210,7 @@ class Cloud:
 
     async def leave(self) -> None:
         """Remove what Cluster Autoscaler has left of the nodes at its end; their slices go with them."""
-        for name in await self.nodes():
+        for name in (*await self.nodes(), *await self.nodes(self.large)):
             try:
                 await self.client.delete(NODES, ObjectKey("", name))
             except ApiError as error:
@@ -215,6 +241,52 @@ async def test_nodes_come_for_pods_with_claims_and_go_after_them(client: Client,
         for key in pods:
             await client.delete(PODS, key)
         await cloud.wait_nodes(1)
+
+
+async def test_of_two_groups_nodes_come_in_the_one_that_the_expander_names(cloud: Cloud) -> None:
+    """In the other one, two nodes would have to come for the gang."""
+    async with cloud.open(others=[cloud.large]) as (_, extender):
+        await cloud.wait_bound(await cloud.add("first", 2))
+        await cloud.wait_bound(await cloud.add("large", 4, nodeSelector={GROUP_LABEL: cloud.large}))
+        await cloud.wait_bound(await cloud.add("pod", 4, gang=4, nodeSelector={}))
+        assert len(await cloud.nodes()) == 1
+        assert len(await cloud.nodes(cloud.large)) == 2
+        told = [each for each in extender.process.log.read_text().splitlines() if "node group chosen" in each]
+        assert any(cloud.large in each for each in told)
+
+
+async def test_no_further_node_comes_while_a_new_one_has_no_slices_yet(cloud: Cloud) -> None:
+    async with cloud.open() as (autoscaler, _):
+        await cloud.wait_bound(await cloud.add("first", 2))
+        cloud.late = []
+        pods = await cloud.add("pod", 2)
+        await cloud.wait_nodes(2)
+        await autoscaler.look()
+        assert len(await cloud.nodes()) == 2
+        assert await cloud.bound(pods) == []
+        [late] = cloud.late
+        await cloud.publish(late)
+        await cloud.wait_bound(pods)
+        assert len(await cloud.nodes()) == 2
+
+
+async def test_a_pod_that_evicts_others_brings_no_node(cloud: Cloud, important: str) -> None:
+    async with cloud.open() as (autoscaler, _):
+        await cloud.wait_bound(await cloud.add("first", 2, terminationGracePeriodSeconds=0))
+        await cloud.wait_bound(await cloud.add("important", 2, priorityClassName=important))
+        await autoscaler.look()
+        assert len(await cloud.nodes()) == 1
+
+
+async def test_an_autoscaler_that_starts_again_knows_a_group_by_its_node(cloud: Cloud) -> None:
+    async with cloud.open() as (autoscaler, _):
+        await cloud.wait_bound(await cloud.add("first", 2))
+        autoscaler.process.kill()
+        pods = await cloud.add("pod", 2)
+        await cloud.wait_reasons(pods, UNSCHEDULABLE)
+        await asyncio.to_thread(autoscaler.process.start, within=START_SECONDS)
+        await cloud.wait_bound(pods)
+        assert len(await cloud.nodes()) == 2
 
 
 async def test_a_good_pod_among_refused_ones_gets_a_node_and_they_get_none(cloud: Cloud, neighbor: str) -> None:
