@@ -149,6 +149,7 @@ test-cluster-autoscaler: $(VENV)/.dev  ## have Cluster Autoscaler, the program t
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/cluster/cluster_autoscaler.py
 
+test-kueue: export KUBERNETES ?= $(if $(KUBEBUILDER_ASSETS),,1.37)
 test-kueue: $(VENV)/.dev  ## have Kueue, the program that KUEUE names, admit Jobs with claims on a real control plane; KUEUE_CHART is the folder of its chart: a minute
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/cluster/kueue.py
@@ -158,6 +159,7 @@ test-example-driver: $(VENV)/.dev  ## run the quick starts of dra-example-driver
 	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node/example_driver.py
 
 # A program that no variable names is not run. Karpenter is built.
+test-neighbours: export KUBERNETES ?= $(if $(KUBEBUILDER_ASSETS),,1.37)
 test-neighbours: $(VENV)/.dev  ## run other programs beside dra-extender (docs/reference/neighbours.md): Karpenter, an autoscaler that asks in sessions, and those that PROMTOOL, PROMETHEUS, COLLECTOR, CLUSTER_AUTOSCALER, KUEUE and EXAMPLE_DRIVER name; up to half an hour
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m pytest tests/neighbours tests/cluster/test_autoscaler_example.py tests/cluster/collector.py tests/cluster/karpenter.py tests/cluster/cluster_autoscaler.py tests/cluster/kueue.py tests/extender/answers/usage/real_prometheus.py

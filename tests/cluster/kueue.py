@@ -19,13 +19,14 @@ import yaml
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
-from extender.kube.resources import CLASSES, DEVICE_QUOTAS, PODS, SLICES, TEMPLATES, Resource
+from extender.kube.resources import CLASSES, DEVICE_QUOTAS, POD_GROUPS, PODS, SLICES, TEMPLATES, Resource
 from extender.plugins.admission_checks.jobs import JOB_LABEL
 from tests.kit.controlplane.binaries import Binaries
-from tests.kit.controlplane.client import Client, connect, key_of
+from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options
 from tests.kit.controlplane.definitions import DEVICE_QUOTA
 from tests.kit.controlplane.extended import box, special_claims
+from tests.kit.controlplane.fleet import fleet
 from tests.kit.controlplane.kueue import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -39,6 +40,7 @@ from tests.kit.controlplane.kueue import (
     rendered,
 )
 from tests.kit.controlplane.own import own_plane
+from tests.kit.controlplane.pair import pair
 from tests.kit.controlplane.scenario import GPUS, SITE, by_template, findings, rejection
 from tests.kit.controlplane.service import SERVE, Extender, running_extender
 from tests.kit.objects.manifests import (
@@ -51,6 +53,7 @@ from tests.kit.objects.manifests import (
     resource_slice,
     template,
 )
+from tests.kit.objects.manifests import namespace as a_namespace
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.quotas import limited, quota
 from tests.kit.places import ROOT
@@ -139,22 +142,25 @@ class Queue:
         await self.client.create(CLUSTER_QUEUES, cluster_queue)
         await self.client.create(LOCAL_QUEUES, _of_kueue("LocalQueue", self.name, self.name, clusterQueue=self.name))
 
-    async def add(self, job: str, pods: int, claim: RawObject | None = None, *, is_gang: bool = False) -> None:
+    async def add(
+        self, job: str, pods: int, claim: RawObject | None = None, *, is_gang: bool = False, **more: Any
+    ) -> None:
         """Add a Job. Its author does not suspend it: that is up to Kueue.
 
         Args:
             pods: how many run at the same time; each has a claim.
             claim: the spec of the claims; None: for one GPU.
-            is_gang: the pods run together or not at all.
+            is_gang: the pods run together or not at all, by annotations.
+            more: further fields of its spec.
         """
         await self.client.create(TEMPLATES, template(self.name, job, claim))
         spec = pod(self.name, job, claims=[by_template(job)], restartPolicy="Never")["spec"]
         annotations = {GROUP: job, GROUP_SIZE: str(pods)} if is_gang else {}
-        await self.start(job, pods, {"metadata": {"annotations": annotations}, "spec": spec})
+        await self.start(job, pods, {"metadata": {"annotations": annotations}, "spec": spec}, **more)
 
-    async def start(self, job: str, pods: int, of_pods: RawObject) -> None:
-        """Add a Job with this template of its pods."""
-        spec = {"parallelism": pods, "completions": pods, "template": of_pods}
+    async def start(self, job: str, pods: int, of_pods: RawObject, **more: Any) -> None:
+        """Add a Job with this template of its pods, and further fields of its spec."""
+        spec = {"parallelism": pods, "completions": pods, "template": of_pods, **more}
         made = api_object("Job", job, namespace=self.name, apiVersion="batch/v1", spec=spec)
         made["metadata"]["labels"] = {QUEUE: self.name}
         await self.client.create(JOBS, made)
@@ -299,11 +305,16 @@ async def test_admitted_pods_wait_for_devices_if_the_quota_is_larger_than_what_t
     assert await findings(client, queue.name) == []
 
 
-async def test_of_two_admitted_jobs_one_runs_whole_if_they_are_gangs(client: Client, queue: Queue) -> None:
+async def check_gangs(client: Client, queue: Queue, **job: Any) -> None:
+    """Of two admitted Jobs, one runs whole, and then the other one.
+
+    Args:
+        job: arguments of `Queue.add` that make a gang of its pods.
+    """
     size = DEVICES // 2 + 1
     await queue.open(devices=2 * size)
     for name in "ab":
-        await queue.add(name, size, is_gang=True)
+        await queue.add(name, size, **job)
 
     async def bound() -> list[int]:
         return sorted([len(await queue.bound(name)) for name in "ab"])
@@ -314,6 +325,34 @@ async def test_of_two_admitted_jobs_one_runs_whole_if_they_are_gangs(client: Cli
         await queue.end(await queue.bound(name))
     await wait_for_answer(bound, [0, size].__eq__, "the other one runs whole", within=WITHIN)
     assert await findings(client, queue.name) == []
+
+
+async def test_of_two_admitted_jobs_one_runs_whole_if_they_are_gangs(client: Client, queue: Queue) -> None:
+    await check_gangs(client, queue, is_gang=True)
+
+
+async def test_the_same_by_the_gang_policy_of_kubernetes(
+    binaries: Binaries, logs: Path, program: Path, manifests: str, kubernetes: str
+) -> None:
+    """With the gates on, annotations count no more: so it has a control plane of its own."""
+    if kubernetes != "1.37":
+        pytest.skip("Jobs have a scheduling policy in 1.37")
+    gates = {"GenericWorkload": True, "WorkloadWithJob": True}
+    more = ("job-controller", "podgroup-protection-controller")
+    options = Options(gates, {"scheduling.k8s.io/v1beta1": True}, more_controllers=more)
+    [wanted], (flavor, *_), *_ = page()
+    with own_plane(binaries, logs, "kueue-groups", options) as plane:
+        async with (
+            connect(plane.access()) as client,
+            fleet(client, nodes=DEVICES, devices=1),
+            pair(client, plane, gates="GenericWorkload=true"),
+            kueue(plane, client, program, manifests, wanted),
+        ):
+            await client.create(FLAVORS, flavor)
+            await client.create(NAMESPACES, a_namespace("groups"))
+            await check_gangs(client, Queue(client, "groups"), scheduling={"schedulingPolicy": {"gang": {}}})
+            groups = (await client.list(POD_GROUPS, "groups")).items
+            assert ["gang" in each["spec"]["schedulingPolicy"] for each in groups] == [True, True]
 
 
 async def test_a_pod_waits_at_the_gate_of_kueue_and_then_gets_devices(client: Client, queue: Queue) -> None:
