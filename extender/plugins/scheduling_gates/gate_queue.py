@@ -417,7 +417,7 @@ class GateQueue:
         return self._taken(name, turn, Next(head, is_trial=True), shares)
 
     def _is_behind(self, head: Head, *, finds_node: bool = False) -> bool:
-        """Whether rejected pods that come before a pod have what is left of its quotas, once there are nodes for them.
+        """Whether rejected pods of no lower priority have what is left of its quotas, once there are nodes for them.
 
         A pod that may find a node waits for those that find it, too: their scheduler tries them again soon. Another one
         waits for all of them: an autoscaler would bring it a node that stays empty.
@@ -465,7 +465,8 @@ class GateQueue:
     def _over_quota(self, pods: Sequence[Pod], rejected: Iterable[str] = ()) -> Refused | None:
         """Who refuses one of some pods beside others of their namespace.
 
-        Those are lifted and rejected ones that come before it, and bound ones whose claims the watch has not shown.
+        Those are lifted and rejected ones of no lower priority, which their scheduler tries first, and bound ones whose
+        claims the watch has not shown.
         Of a large gang, not all pods are asked about: filter finds out what was not found in time.
 
         Args:
@@ -479,7 +480,7 @@ class GateQueue:
         uids |= {uid for uid, each in self._lifted.items() if each.namespace == namespace}
         others = self._known_of((*uids, *rejected))
         bound = self._known_of(uid for uid, each in self._bound.items() if each.namespace == namespace)
-        before = sorted((each for each in others if each.order < pods[0].order), key=attrgetter("order"))
+        before = sorted((each for each in others if each.priority >= pods[0].priority), key=attrgetter("order"))
         until = self._solver.clock() + JUDGING_SECONDS
         for number, pod in enumerate(pods):
             snapshot = self._with_lifted([*bound, *before, *pods[:number]], namespace)

@@ -230,6 +230,22 @@ async def test_a_pod_waits_for_no_rejected_one_that_its_scheduler_may_refuse_for
     assert await scene.turns(4) == ["second"]
 
 
+@pytest.mark.parametrize(("priority", "lifted"), [(0, []), (1, ["first"])])
+@pytest.mark.parametrize("is_rejected", [False, True], ids=["lifted", "rejected"])
+async def test_a_pod_waits_for_those_of_its_priority_that_were_lifted_before_it_however_old_it_is(
+    priority: int, lifted: list[str], is_rejected: bool
+) -> None:
+    """Its scheduler tries them first. Of pods that were made in one second, any may be lifted first."""
+    older = waiting("first", others=["example.com/quota"], priority=priority)
+    scene = Scene(*site(devices=0), quota(limited(devices=1)), *older, *waiting("second"))
+    assert await scene.turns() == ["second"]
+    if is_rejected:
+        await scene.reject("second")
+    ours = {"spec": {"schedulingGates": [{"name": GATE}]}}
+    await scene.cluster.api.patch(PODS, ObjectKey("ns", "first"), ours)
+    assert await scene.turns(30) == lifted
+
+
 async def test_a_pod_counts_against_its_quota_from_its_binding_on_also_if_its_claim_is_shown_later() -> None:
     """Another replica has bound it, and the watch of pods is ahead of the one of claims."""
     scene = Scene(*site(), quota(limited(devices=1)), *crowd("p", 5))
