@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
+from extender.config.settings import Settings
+from extender.faces.assembly import make_extender, make_solver
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from tests.kit.clusters import GPU, Cluster, Object, app_over, asking, binding, claim, client_of, local_slice, node, pod
@@ -28,7 +30,7 @@ from tests.kit.measure import machine
 _DEVICES: Final = 8
 """Of each node."""
 
-_SPARE_NODES: Final = 8
+_SPARE_NODES: Final = 16
 _OTHERS: Final = 100
 _PODS_A_TURN: Final = 10
 """Pods that start between two turns of the background tasks."""
@@ -44,16 +46,10 @@ class Figures:
     first: float = 0.0
 
 
-def objects(size: int, *, is_gang: bool) -> Sequence[Object]:
-    """The pods x0, x1, ... that start, and o0, o1, ... beside them."""
+def nodes(size: int) -> Sequence[Object]:
+    """Nodes for so many pods, and some more."""
     names = [f"n{number:04}" for number in range(-(-size // _DEVICES) + _SPARE_NODES)]
-    found = [GPU, *(each for name in names for each in (node(name), local_slice(name, _DEVICES)))]
-    for name in (*(f"x{number}" for number in range(size)), *(f"o{number}" for number in range(_OTHERS))):
-        raw = pod(name, f"{name}-c")
-        if is_gang and name.startswith("x"):
-            raw["metadata"]["annotations"] = {GROUP: "x", GROUP_SIZE: str(size)}
-        found += [raw, claim(f"{name}-c")]
-    return found
+    return [GPU, *(each for name in names for each in (node(name), local_slice(name, _DEVICES)))]
 
 
 class Bench:
@@ -66,10 +62,18 @@ class Bench:
     def __init__(self, cluster: Cluster) -> None:
         self.figures = Figures()
         self._cluster = cluster
-        extender = cluster.extender()
+        extender = make_extender(cluster.api, cluster.state, make_solver(Settings()), Settings())
         self._service = extender.service
         self._client: AsyncClient = client_of(app_over(extender))
         self._names = sorted(cluster.state.snapshot.nodes)
+
+    def make(self, name: str, gang_size: int = 0) -> None:
+        """A pod with a claim comes into being. A pod that no scheduler asks about for long would be woken."""
+        raw = pod(name, f"{name}-c")
+        if gang_size:
+            raw["metadata"]["annotations"] = {GROUP: "x", GROUP_SIZE: str(gang_size)}
+        self._cluster.load(raw)
+        self._cluster.load(claim(f"{name}-c"))
 
     async def filter(self, name: str) -> Sequence[str]:
         """The nodes that a pod may have."""
@@ -95,14 +99,20 @@ class Bench:
         """The gang is planned, other pods are filtered, and all pods of the gang start; a step for each pod."""
         if is_gang:
             for number in range(size):
+                self.make(f"x{number}", size)
+            for number in range(size):
                 await self.filter(f"x{number}")
             await self._service.background.tick()
             await asyncio.gather(*self._service.background.unfinished)
+        for number in range(_OTHERS):
+            self.make(f"o{number}")
         self.figures.first = await self.timed("o0")
         for number in range(1, _OTHERS):
             self.figures.others.append(await self.timed(f"o{number}"))
             yield
         for number in range(size):
+            if not is_gang:
+                self.make(f"x{number}")
             began = time.process_time()
             await self.start(f"x{number}")
             if number % _PODS_A_TURN == 0:
@@ -116,7 +126,7 @@ class Bench:
 async def measured(size: int) -> Sequence[Figures]:
     """The figures of the pods without a gang, and those with it. Both take turns: a busy machine slows both alike."""
     kinds = (False, True)
-    benches = [Bench(Cluster.of(*objects(size, is_gang=each))) for each in kinds]
+    benches = [Bench(Cluster.of(*nodes(size))) for each in kinds]
     runs = [bench.run(size, is_gang=each) for bench, each in zip(benches, kinds, strict=True)]
     for _ in range(_OTHERS - 1 + size):
         for run in runs:

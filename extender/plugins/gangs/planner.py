@@ -344,7 +344,9 @@ class GangPlans:
         A plan is void if its devices are kept for other pods by now, if one of its pods does not wait any more, or if
         a plugin refuses it by now: other pods of the namespace have got devices meanwhile. Nothing else runs
         between this check and the return. A plan holds if a pod without a gang has taken one of its devices: only the
-        member that loses the device gets another place (`extender.plugins.gangs.gang`).
+        member that loses the device gets another place (`extender.plugins.gangs.gang`). And it holds if a pod was
+        woken for one of its devices, unless that pod is more important or older than the gang. Otherwise pods that are
+        woken all the time would keep a large gang, whose plan takes seconds, from its devices for good.
 
         Args:
             gang: lacks something.
@@ -359,8 +361,14 @@ class GangPlans:
         if isinstance(found, Shortfall) and preempting:
             planner = replace(planner, names_of=self._names(present, preempting, with_evictions=True))
             found = await self._off_loop(Of(gang.key.namespace, partial(self._planned, planner, gang, present)))
-        is_void = not isinstance(found, Shortfall) and self._is_void(found, planner.snapshot)
-        return None if is_void else found
+        if isinstance(found, Shortfall):
+            return found
+        later = self._woken_later(gang, found, planner.snapshot)
+        if self._is_void(found, planner.snapshot, later):
+            return None
+        for uid in later:
+            self._state.keep_for(uid, NOTHING_KEPT)
+        return found
 
     def kind(self, gang: Gang) -> Hashable | None:
         """Equal for gangs that get the same answer: after one finds no place, the next finds none. None: unlike any."""
@@ -397,9 +405,24 @@ class GangPlans:
             self._is_refused(found, planner.snapshot)  # what is measured here is remembered
         return found
 
-    def _is_void(self, plan: GangPlan, before: Snapshot) -> bool:
-        """Whether a pod of a plan waits no more, or something of it is kept for others, since the plan was begun."""
+    def _woken_later(self, gang: Gang, plan: GangPlan, before: Snapshot) -> Collection[str]:
+        """The uids of pods that were woken for devices of a plan since it was begun, and after which the gang comes."""
+        now, planned = self._state.snapshot, frozenset(device for seat in plan for device in seat.keeping.devices)
+        place = -gang.priority, min(pod.created for pod in gang.members)
+        return [
+            uid
+            for uid, pod in now.woken.items()
+            if uid not in before.woken and (-pod.priority, pod.created) >= place and planned.intersection(pod.kept.devices)
+        ]
+
+    def _is_void(self, plan: GangPlan, before: Snapshot, later: Collection[str]) -> bool:
+        """Whether a pod of a plan waits no more, or something of it is kept for others, since the plan was begun.
+
+        What is kept for the pods with the uids ``later`` does not count.
+        """
         now = self._with_written(self._state.snapshot)
+        for uid in later:
+            now = now.without_woken(uid)
         pods = [now.pod(seat.pod.uid) for seat in plan]
         if any(pod is None or not pod.is_pending or pod.kept.node for pod in pods):
             return True

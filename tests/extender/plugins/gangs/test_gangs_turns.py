@@ -130,6 +130,30 @@ async def test_a_plan_is_made_again_if_a_device_is_kept_for_another_pod_meanwhil
     assert sorted(scene.kept("x")) == sorted(map(str, range(1, 17)))
 
 
+@pytest.mark.parametrize(
+    ("priority", "created", "first"),
+    [
+        pytest.param(0, "2026-01-01T00:00:00Z", "x", id="as old as the gang"),
+        pytest.param(0, "2025-12-31T00:00:00Z", "s", id="older"),
+        pytest.param(-1, "2025-12-31T00:00:00Z", "x", id="less important"),
+        pytest.param(1, "2026-01-02T00:00:00Z", "s", id="more important"),
+    ],
+)
+@in_virtual_time
+async def test_a_pod_that_is_woken_while_a_gang_is_planned_goes_first_if_it_is_more_important_or_older(
+    priority: int, created: str, first: str
+) -> None:
+    scene = Slow(*nodes("abc"), *members("x", 2), pod("s", "s-c", priority=priority, created=created), claim("s-c"))
+    begun = await scene.begin_long("x")
+    state, device = scene.cluster.state, DeviceId(DRIVER, "a", "gpu-0")
+    state.keep_for("uid-s", Keeping("a", (device,)))
+    await scene.end_long(begun)
+    kept = sorted(scene.kept("x")), "uid-s" in state.snapshot.woken
+    assert kept == ((["a", "b"], False) if first == "x" else ([], True))
+    await scene.turns(1)
+    assert sorted(scene.kept("x")) == (["a", "b"] if first == "x" else ["b", "c"])
+
+
 @in_virtual_time
 async def test_a_plan_is_made_again_if_another_gang_has_used_up_the_quota_meanwhile() -> None:
     gangs = (*members("x", 2), *members("y", 2))
