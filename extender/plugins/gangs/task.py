@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from math import inf
 from operator import is_
 from types import MappingProxyType
@@ -564,9 +565,15 @@ class Gangs(BackgroundTask):
         self._metrics.planned()
 
     def _refused(self, key: GangKey) -> str:
-        """Why a plugin refuses by now what is shown to be kept for a gang; empty: it does not."""
-        gang = gang_at(key, self._state.snapshot)
-        return "" if gang is None else self._plans.refused_now(gang.kept)
+        """Why a plugin refuses by now what is shown to be kept for a gang; empty: it does not.
+
+        One member stands for all, since what is kept for a gang is refused for all members or for none. This is asked
+        before each write: to look at all members each time would take a gang's size to the square.
+        """
+        snapshot = self._state.snapshot
+        members = (snapshot.pod(uid) for uid in snapshot.gangs.members.get(key, ()))
+        kept = (pod for pod in members if pod is not None and pod.is_pending and pod.kept.node)
+        return self._plans.refused_now(tuple(islice(kept, 1)))
 
     # --- look after what is kept ------------------------------------------------------------------------------
 
