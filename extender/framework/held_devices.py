@@ -24,6 +24,7 @@ from allocator import (
     Quantity,
     Reason,
 )
+from allocator.policies import FIRST_FIT
 from allocator.reason import Cause
 from allocator.usage import FREE
 from extender.cluster.consumers import after_departures, claim_keys, is_left, left_behind, without_pods
@@ -316,7 +317,9 @@ class Room:
         if known is not None:
             return known[0] if known else None
         was_undecided, self.is_undecided = self.is_undecided, False
-        only = replace(self._part, among=frozenset(other.kept.devices))
+        # Which of its own devices serves which request makes no difference to others. The default policy knows more
+        # after each decision: what one search found would not be known to the next.
+        only = replace(self._part, among=frozenset(other.kept.devices), policy=FIRST_FIT)
         found = self._needed(other, shared, without_pods(self.held, victims), only)
         if basis is not None and not self.is_undecided:
             memory.keep(other.uid, basis, () if found is None else (found,))
@@ -353,7 +356,7 @@ def kept_reads(pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[object, ..
     Args:
         pod: nothing but its claims needs devices, and none of its victims is left.
         snapshot: the cluster.
-        solver: its features and its policy count.
+        solver: its features count.
     """
     claims = [snapshot.claims.get(key) for key in claim_keys(pod)]
     if pod.containers or pod.extended_claim or not all(each and _is_simple(each.claim, snapshot) for each in claims):
@@ -367,7 +370,7 @@ def kept_reads(pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[object, ..
     views = snapshot.inventory.for_node(node.node, solver.features)
     if not all(_SHARED.isdisjoint(view.fields) for view in views):
         return None
-    return (pod, node, snapshot.classes, snapshot.taint_rules, solver.features, solver.policy, *free, *claims, *views)
+    return (pod, node, snapshot.classes, snapshot.taint_rules, solver.features, *free, *claims, *views)
 
 
 def _is_simple(claim: Claim, snapshot: Snapshot) -> bool:

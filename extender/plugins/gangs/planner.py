@@ -412,7 +412,9 @@ class GangPlans:
         return [
             uid
             for uid, pod in now.woken.items()
-            if uid not in before.woken and (-pod.priority, pod.created) >= place and planned.intersection(pod.kept.devices)
+            if uid not in before.woken
+            and (-pod.priority, pod.created) >= place
+            and planned.intersection(pod.kept.devices)
         ]
 
     def _is_void(self, plan: GangPlan, before: Snapshot, later: Collection[str]) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from allocator.policies import BEST_FIT, fragmentation
 from extender.framework.decisions.solver import Remembered
 from extender.framework.held_devices import held_for_nominated, kept_reads
 from extender.kube.api import ObjectKey
@@ -101,9 +102,10 @@ async def test_a_search_that_found_nothing_is_not_repeated() -> None:
         looks.append(None)
         return 0.0
 
-    for is_searched in (True, False, False):
+    for is_searched, policy in ((True, BEST_FIT), (False, BEST_FIT), (False, fragmentation())):
         looks.clear()
-        held = held_for_nominated(scene.known("s"), snapshot, replace(scene.solver, clock=clock))
+        solver = replace(scene.solver, clock=clock, policy=policy)  # the default one is made anew as shapes come
+        held = held_for_nominated(scene.known("s"), snapshot, solver)
         assert bool(looks) == is_searched
         assert len(held.usage.pools) == len(snapshot.usage.pools) + 1, "what is kept for x1 alone is held"
 
