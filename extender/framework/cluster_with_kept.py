@@ -79,12 +79,14 @@ class HeldOnNode:
         pools: that only this node reaches.
         lowest: the lowest priority of a pod for which something is kept there.
         found: what each of these pods gets, one after the other; None: that is found out for each asking pod.
+        is_undecided: it was not found out in time.
     """
 
     keys: frozenset[Key]
     pools: frozenset[PoolId]
     lowest: int
     found: tuple[Allocation, ...] | None
+    is_undecided: bool
 
 
 class HeldNodes(NamedTuple):
@@ -105,6 +107,11 @@ class HeldNodes(NamedTuple):
     def concerned_by(self, keys: Iterable[Key]) -> set[str]:
         """The nodes where something else may be held after changes, and those where it is not known what is held."""
         return {*self.unknown, *(name for key in keys for name in self.depending.get(key, ()))}
+
+    @property
+    def are_undecided(self) -> bool:
+        """Whether it was not found out in time what is held on some node."""
+        return any(self.nodes[name].is_undecided for name in self.unknown)
 
     def are_closed_to(self, pod: Pod, but: str = "") -> bool:
         """Whether a pod may take nothing of all that is held, and it is known what that is.
@@ -147,12 +154,9 @@ def held_on(name: str, snapshot: Snapshot, solver: Solver, but: str = "") -> Hel
         *((Topic.POD, key) for key in reads.pods),
         *((Topic.POOL, each) for each in pools),
     }
-    return HeldOnNode(
-        frozenset(keys),
-        pools,
-        min(pod.priority for pod in pods),
-        _found(pods, pools, snapshot, solver) if is_local(pods, snapshot) else None,
-    )
+    room = Room(frozenset(), snapshot, solver)
+    found = _found(pods, pools, room) if is_local(pods, snapshot) else None
+    return HeldOnNode(frozenset(keys), pools, min(pod.priority for pod in pods), found, room.is_undecided)
 
 
 def keys_of_claims(keys: Iterable[ObjectKey]) -> Iterator[Key]:
@@ -160,13 +164,10 @@ def keys_of_claims(keys: Iterable[ObjectKey]) -> Iterator[Key]:
     return ((Topic.CLAIM, key) for key in keys)
 
 
-def _found(
-    pods: Sequence[Pod], pools: Collection[PoolId], snapshot: Snapshot, solver: Solver
-) -> tuple[Allocation, ...] | None:
+def _found(pods: Sequence[Pod], pools: Collection[PoolId], room: Room) -> tuple[Allocation, ...] | None:
     """What each pod gets of what is kept for it; None if that is not known, or does not depend on its node alone."""
     if any(pod.kept.victims or any(each.pool_id not in pools for each in pod.kept.devices) for pod in pods):
         return None
-    room = Room(frozenset(), snapshot, solver)
     for pod in room.share(sorted(pods, key=attrgetter("order"))):
         room.hold_kept(pod)
     return None if room.is_undecided else tuple(room.found)
@@ -248,6 +249,8 @@ class ClusterWithKept:
         self.of_cluster = of_cluster
         self._timeline = timeline
         self._lock = Lock()
+        self._again = 0.0
+        """When to try again what was not found out in time, if nothing changes: half of the time is for that."""
         self._now = self._begin(EMPTY)
 
     def world_of(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[Snapshot, Decider]:
@@ -285,11 +288,11 @@ class ClusterWithKept:
 
     def _follow(self, snapshot: Snapshot, solver: Solver) -> WithKept | None:
         """Move on to a later snapshot; None if it is an earlier one."""
-        before = self._now
-        if snapshot.version == before.cluster.version:
-            return before  # answers of controllers, which count for other pods only, may differ
+        before, began = self._now, solver.clock()
         if snapshot.version < before.cluster.version:
             return None
+        if snapshot.version == before.cluster.version and not (before.held.are_undecided and began >= self._again):
+            return before  # answers of controllers, which count for other pods only, may differ
         reach = self._timeline.since(before.cluster.version)
         pools = {*(reach.keys(Topic.POOL) or ())}
         if reach.changed is None:
@@ -307,14 +310,18 @@ class ClusterWithKept:
         for name in names:
             held = held.put(name, there[name])
         own = {pool for each in changed for pool in each.pools}
-        self._log.add(snapshot.version, ((Topic.POOL, pool) for pool in own))
+        if snapshot.version > before.cluster.version:
+            self._log.add(snapshot.version, ((Topic.POOL, pool) for pool in own))
         nominated: Map[str, Map[str, None]] = Map()
         for uid in snapshot.kept.unnamed:
             nominated = with_uid(nominated, snapshot.pods[snapshot.pod_keys[uid]].nominated_node, uid)
         usage = held_beside(before.world.usage, snapshot, pools | own, now.values())
         world = counting_kept_of(snapshot, snapshot._replace(usage=usage, nominated=nominated))
-        before.decider.follow(world)
+        if not held.unknown:  # otherwise nobody asks about this world, and the next one may have the same version
+            before.decider.follow(world)
         self._now = WithKept(snapshot, world, held, before.decider)
+        ended = solver.clock()
+        self._again = 2 * ended - began
         return self._now
 
 

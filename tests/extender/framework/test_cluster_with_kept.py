@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pytest
@@ -70,17 +71,21 @@ def assert_same(scene: Scene, kept: ClusterWithKept) -> None:
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.booleans(),
     st.lists(EVENTS, max_size=15),
+    st.sets(st.integers(0, 16)),
 )
 async def test_a_world_that_follows_is_the_one_that_is_made_anew(
-    sizes: list[int], is_net: bool, events: list[Event]
+    sizes: list[int], is_net: bool, events: list[Event], hurried: set[int]
 ) -> None:
+    """After the hurried events, there is no time at first to find out what is held."""
     gangs = [each for number, size in enumerate(sizes) for each in members(f"g{number}-", size)]
     singles = [each for name in ("s", "t") for each in (pod(name, f"{name}-c"), claim(f"{name}-c"))]
     net = [network_slice("net", 1)] if is_net else []
     scene = Scene(*nodes(NODE_NAMES, 2), *net, *gangs, *singles)
     kept = cluster_with_kept(scene)
-    for what, number in (("ask", 0), ("tick", 0), *events):
+    for place, (what, number) in enumerate((("ask", 0), ("tick", 0), *events)):
         await happen(scene, what, number)
+        if place in hurried:
+            kept.at(scene.cluster.state.snapshot, scene.solver.within(scene.now - 1))
         assert_same(scene, kept)
 
 
@@ -119,12 +124,21 @@ async def test_a_pool_of_several_nodes_is_looked_at_anew_for_each_pod() -> None:
         await touch(scene, "x1")
 
 
-async def test_what_was_not_found_out_in_time_is_tried_again_after_the_next_change() -> None:
+async def test_what_was_not_found_out_in_time_is_tried_again() -> None:
     scene = await planned()
     kept = cluster_with_kept(scene)
     assert beside(kept, *pod_in(scene, "s"), scene.solver.within(scene.now - 1)) is None
-    await touch(scene, "s")
     assert beside(kept, *pod_in(scene, "s"), scene.solver) is not None
+
+
+async def test_without_a_change_half_of_the_time_passes_before_it_is_tried_again() -> None:
+    scene = await planned()
+    times = iter([0.0, 0.0, 3.0])
+    slow = replace(scene.solver, clock=lambda: next(times, 3.0)).within(1)
+    kept, snapshot = cluster_with_kept(scene), scene.cluster.state.snapshot
+    found = [kept.at(snapshot, slow)]
+    found += [kept.at(snapshot, replace(scene.solver, clock=partial(float, now))) for now in (5.9, 6.0)]
+    assert [each is not None and each.held.are_undecided for each in found] == [True, True, False]
 
 
 @pytest.mark.parametrize("order", [(CLAIMS, PODS), (PODS, CLAIMS)], ids=["claims first", "pods first"])
