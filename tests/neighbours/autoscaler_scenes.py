@@ -234,6 +234,9 @@ SCENES: Final[Mapping[str, Scene]] = {
     "parts of a capacity": Scene({"shared": SHARED_MEMORY}, waiting(5, part("30Gi")), {"shared": 3}),
     "more than the capacity": Scene({"shared": SHARED_MEMORY}, waiting(1, part("90Gi")), {}, waiting=1),
     "extended resources": Scene({"big": gpus(4)}, extended(5, 2), {"big": 3}),
+    "extended resources: the group with the larger nodes": Scene(
+        {"small": gpus(1), "big": gpus(4)}, extended(4, 1), {"big": 1}
+    ),
     "a gang": Scene({"big": gpus(4)}, gang(6), {"big": 2}),
     "a gang, as a PodGroup": Scene({"big": gpus(4)}, gang(6, kind="PodGroup"), {"big": 2}),
     "three pods of a gang of four": Scene({"big": gpus(4)}, gang(4, 3), {}, waiting=3),
