@@ -446,11 +446,16 @@ class NodeIndex:
         return None if past is None or past.node is not node.node else self.builder.again(past, self.snapshot)
 
     def _from_below(self, node: NodeObject) -> NodeView | None:
-        """The view that the node had before the fork, if nothing differs for the node."""
+        """The view that the node had before the fork, if nothing differs for the node.
+
+        Many forks are made of one cluster. A node that none of them changes is looked at once for all.
+        """
         if self.below is None:
             return None
         before, now = self.below.snapshot, self.snapshot
         found = self.below.known_view(node.name)
+        if found is None and (differing := self.differing()) is not None and node.name not in differing:
+            return self.below.node_view(node)
         if found is None or before.inventory is not now.inventory or before.taint_rules is not now.taint_rules:
             return None
         used = now.usage.pools

@@ -65,3 +65,14 @@ def test_the_nodes_of_a_fork_that_may_differ(change: Callable[[Snapshot], Snapsh
     index = NodeIndex.of(BASE, NodeViewBuilder(solver().features))
     fork = index.forked(change(BASE))
     assert fork is index if fork.below is None else fork.differing() == expected
+
+
+@pytest.mark.parametrize(("change", "expected"), FORKS.values(), ids=FORKS)
+def test_a_node_that_differs_in_no_fork_is_looked_at_once(
+    change: Callable[[Snapshot], Snapshot], expected: set[str] | None
+) -> None:
+    index = NodeIndex.of(BASE, NodeViewBuilder(solver().features))
+    forks = [index.forked(change(BASE)) for _ in range(2)]
+    for name in ("n1", "n3"):
+        first, second = (fork.node_view(BASE.nodes[name]) for fork in forks)
+        assert (first is second) is (expected is not None and name not in expected)
