@@ -176,6 +176,15 @@ def asking(asked: Object, *names: str) -> Object:
     return {"Pod": asked, "Nodes": None, "NodeNames": list(names)}
 
 
+def rejected(*objects: Object) -> list[Object]:
+    """The same objects; the pods have the condition that a scheduler writes after a try in vain."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0 nodes"}
+    return [
+        each | {"status": each["status"] | {"conditions": [condition]}} if each["kind"] == "Pod" else each
+        for each in objects
+    ]
+
+
 def binding(name: str, on: str) -> Object:
     """What kube-scheduler sends to bind a pod of namespace "ns"."""
     return {"PodName": name, "PodNamespace": "ns", "PodUID": f"uid-{name}", "Node": on}

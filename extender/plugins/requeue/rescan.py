@@ -2,12 +2,15 @@
 
 A process that starts knows no rejection, and no memory of rejections is without a bound. So the snapshot is read again:
 once at the start, for a scheduler once it has begun to ask this process, and for a namespace of which a task had to
-forget pods. What is found counts as rejected.
+forget pods. What is found counts as rejected. A pod that no scheduler has tried yet is still in the scheduler's active
+queue: to wake it would keep devices for it that others could have meanwhile. Such pods are found only after
+`UNTRIED_SECONDS`, in case the condition that a scheduler writes after a try was lost.
 
 Only the replica that schedulers ask may act for a pod. So at the start, one pod of each scheduler is woken first: if
 its scheduler then asks this process, all pods of that scheduler are found. Namespaces take turns at that, too.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +46,9 @@ PAUSE_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 1.0
 """A scheduler that has just begun to ask comes to many of its pods within this time."""
 
+UNTRIED_SECONDS: Final = 30.0
+"""After a rescan has left out pods that no scheduler seems to have tried, it is made again with them."""
+
 PROBES: Final = 3
 """Pods of one scheduler that are woken to find out whether it asks this process."""
 
@@ -77,14 +83,20 @@ class _Scope:
     Attributes:
         shares: as `BackgroundTask.missed` tells them.
         schedulers: those that have begun to ask.
+        has_untried: their pods that no scheduler seems to have tried are found, too.
     """
 
     shares: frozenset[str]
     schedulers: frozenset[str]
+    has_untried: bool = False
 
     def has(self, pod: Pod) -> bool:
         """Whether a pod may be one of those that are looked for."""
-        return UNSEEN in self.shares or pod.namespace in self.shares or pod.scheduler_name in self.schedulers
+        return self.was_forgotten(pod) or pod.scheduler_name in self.schedulers
+
+    def was_forgotten(self, pod: Pod) -> bool:
+        """Whether a pod may be one that filter has rejected."""
+        return UNSEEN in self.shares or pod.namespace in self.shares
 
 
 class Rescan(BackgroundTask):
@@ -126,13 +138,17 @@ class Rescan(BackgroundTask):
         """The uids of the pods that wait and that the tasks are to be told of."""
         self._has_begun = False
         self._again = 0.0
+        self._with_untried = math.inf
+        """When to look for the pods that were left out; infinite: none were."""
 
     @property
     def idle_seconds(self) -> float:
         """Until a scheduler begins to ask, if nothing is to be read or told."""
         probed = any(name not in self._met and each.probes < PROBES for name, each in self._unmet.items())
         has_read = self._has_begun and self._unread is None
-        return 0.0 if not has_read or self._backlog or self._new or self._missed or probed else UNTIL_NEWS
+        if not has_read or self._backlog or self._new or self._missed or probed:
+            return 0.0
+        return min(UNTIL_NEWS, self._with_untried - self._clock())
 
     async def tick(self) -> None:
         """Read some pods, and tell the tasks of some."""
@@ -172,6 +188,8 @@ class Rescan(BackgroundTask):
             for name in begun:
                 del self._new[name]
                 self._unmet.pop(name, None)
+        elif now >= self._with_untried:
+            self._scope, self._with_untried = _Scope(frozenset(), self._met, has_untried=True), math.inf
         else:
             return
         self._unread = iter(snapshot.pods.values())
@@ -184,11 +202,18 @@ class Rescan(BackgroundTask):
         for pod in pods:
             if pod.is_pending and (self._scope is None or self._scope.has(pod)) and self._is_tried(pod):
                 if pod.scheduler_name in self._met:
-                    self._backlog.add(pod.namespace, pod.uid)
+                    self._find(pod)
                 elif self._scope is None:
                     self._unmet.setdefault(pod.scheduler_name, _Unmet()).uids.append(pod.uid)
         if len(pods) < READ_AT_ONCE:
             self._unread = None
+
+    def _find(self, pod: Pod) -> None:
+        scope = self._scope
+        if pod.is_rejected or (scope is not None and (scope.has_untried or scope.was_forgotten(pod))):
+            self._backlog.add(pod.namespace, pod.uid)
+        else:
+            self._with_untried = min(self._with_untried, self._clock() + UNTRIED_SECONDS)
 
     def _is_tried(self, pod: Pod) -> bool:
         return pod.needs_devices and not pod.gates and not no_attempt(pod, self._asked.named)

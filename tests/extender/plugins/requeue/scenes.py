@@ -18,7 +18,7 @@ from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import PODS, RESOURCES
 from extender.plugins.requeue.requeue import Requeue
 from extender.plugins.requeue.rescan import Rescan
-from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, node, pod, solver
+from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, node, pod, rejected, solver
 from tests.kit.servers.memory import Transport
 
 NODE_NAMES = ("a", "b")
@@ -26,8 +26,8 @@ WORLD = (GPU, *map(node, NODE_NAMES))
 
 
 def waiting(*names: str, **fields: Any) -> list[Object]:
-    """Pods, each with a claim of its own."""
-    return [each for name in names for each in (pod(name, f"{name}-c", **fields), claim(f"{name}-c"))]
+    """Pods that their scheduler has tried, each with a claim of its own."""
+    return rejected(*(each for name in names for each in (pod(name, f"{name}-c", **fields), claim(f"{name}-c"))))
 
 
 @dataclass

@@ -17,10 +17,11 @@ from extender.plugins.requeue.rescan import (
     PROBE_SECONDS,
     PROBES,
     READ_AT_ONCE,
+    UNTRIED_SECONDS,
     WOKEN_AT_ONCE,
 )
 from tests.extender.plugins.requeue.scenes import NODE_NAMES, WORLD, Scene, waiting
-from tests.kit.clusters import Object, claim, local_slice, pod, request
+from tests.kit.clusters import Object, claim, local_slice, pod, rejected, request
 
 
 def of_scheduler(name: str, *objects: Object) -> list[Object]:
@@ -36,7 +37,7 @@ def in_namespace(name: str, *objects: Object) -> list[Object]:
 
 def hopeless(number: int, namespace: str = "a") -> list[Object]:
     """Pods of one namespace whose claim does not exist."""
-    return in_namespace(namespace, *(pod(f"{namespace}{each}", "missing") for each in range(number)))
+    return in_namespace(namespace, *rejected(*(pod(f"{namespace}{each}", "missing") for each in range(number))))
 
 
 # --- after a start ------------------------------------------------------------------------------------------
@@ -48,6 +49,15 @@ async def test_pods_that_were_rejected_before_the_start_are_found_once_their_sch
     scene.reject("p", asked=["b"])
     await scene.put(local_slice("a", 3))
     assert "early" in await scene.turns(GRACE_SECONDS + 1)
+
+
+async def test_pods_that_no_scheduler_has_tried_are_left_to_their_scheduler_for_a_while() -> None:
+    untried = pod("q", "q-c"), claim("q-c")
+    scene = Scene.of(*WORLD, *untried, *waiting("p"))
+    scene.reject("p", asked=["b"])
+    await scene.put(local_slice("a", 3))
+    assert "q" not in await scene.turns(UNTRIED_SECONDS)
+    assert "q" in await scene.turns(GRACE_SECONDS + 1)
 
 
 async def test_after_a_start_one_pod_of_each_scheduler_is_woken_to_find_out_who_asks() -> None:

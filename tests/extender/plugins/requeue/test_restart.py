@@ -17,7 +17,7 @@ from extender.plugins.immediate_claims import IMMEDIATE_CLAIMS
 from tests.extender.plugins.gangs.scenes import members
 from tests.extender.plugins.immediate_claims.test_immediate_claims import immediate
 from tests.extender.plugins.negotiation.scenes import LICENSE, Scene, negotiated_class
-from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod
+from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod, rejected
 from tests.kit.controllers import Licenses
 from tests.kit.objects.quotas import limited, quota
 from tests.kit.virtualtime import in_virtual_time
@@ -30,7 +30,7 @@ NAMES = ("p0", "p1", "p2", "p3")
 WORLD = (GPU, negotiated_class(), *map(node, NODES))
 TWO_EACH = [local_slice(name, 2) for name in NODES]
 NONE = [local_slice(name, 0) for name in NODES]
-WAITING = [each for name in NAMES for each in (pod(name, f"{name}-c", priority=100), claim(f"{name}-c"))]
+WAITING = rejected(*(each for name in NAMES for each in (pod(name, f"{name}-c", priority=100), claim(f"{name}-c"))))
 HOLDING = [
     each
     for index, name in enumerate(("x0", "x1", "x2", "x3"))
@@ -40,7 +40,7 @@ HOLDING = [
         claim(f"{name}-c", allocated=[f"{on}/{device}"], users=[name], at=on),
     )
 ]
-LICENSED = [each for name in NAMES for each in (pod(name, f"{name}-c"), claim(f"{name}-c", LICENSE))]
+LICENSED = rejected(*(each for name in NAMES for each in (pod(name, f"{name}-c"), claim(f"{name}-c", LICENSE))))
 IMMEDIATE = [immediate(name) for name in NAMES]
 
 
@@ -124,7 +124,7 @@ CASES = {
         [*TWO_EACH, *WAITING, quota(limited(devices=0))], [quota(limited(devices=4))], are_woken
     ),
     "pods that wait for a controller": Case([*TWO_EACH, *LICENSED], [], are_woken, left=(0, 9)),
-    "a gang whose plan was to be made": Case([*TWO_EACH, *members("p", 4)], [], are_kept),
+    "a gang whose plan was to be made": Case([*TWO_EACH, *rejected(*members("p", 4))], [], are_kept),
     "immediate claims": Case([*NONE, *IMMEDIATE], TWO_EACH, are_allocated),
 }
 
