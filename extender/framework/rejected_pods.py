@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.framework.queueing_hints import QueueingHint
 
 PATIENCE: Final = timedelta(seconds=5)
@@ -64,6 +65,7 @@ class RejectedPod:
         pause: seconds from a search that is stopped until that time.
         ready: when its scheduler will have left it in its backoff for long enough, as far as is known.
         tries: how often filter was asked about it in a row.
+        since: the cluster as filter saw it, until it was compared with a later one.
     """
 
     pod: Pod
@@ -73,6 +75,7 @@ class RejectedPod:
     tries: int = 0
     again: float = math.inf
     pause: float = AGAIN_SECONDS
+    since: Snapshot | None = None
 
     def turn(self, now: float) -> tuple[object, ...]:
         """The pod's place in the order in which pods are woken: by priority, by the end of its backoff, then by age.

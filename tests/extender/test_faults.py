@@ -38,6 +38,7 @@ from tests.kit.clusters import (
     node,
     parsed,
     pod,
+    rejected,
     request,
     snapshot_of,
     solver,
@@ -124,7 +125,7 @@ def test_whatever_a_selector_meets_is_an_answer(expression: str) -> None:
 
 
 async def test_a_pod_with_a_fault_that_waits_since_before_the_start_keeps_nobody_from_being_woken() -> None:
-    told, cluster = Told(), Cluster.of(*WORLD)
+    told, cluster = Told(), Cluster.of(*rejected(*WORLD))
     service = extender_over(cluster, told).service
     assert not (await service.filter(filter_args(WELL))).passed
     for each in DEVICES:

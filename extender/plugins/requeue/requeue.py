@@ -266,7 +266,7 @@ class Requeue(BackgroundTask):
         missed = snapshot.version < self._seen.version
         now, tries = self._decider.solver.clock(), 1 if before is None else before.tries + 1
         attention = Attention.NOW if missed else self._least
-        rejected = RejectedPod(pod, own, attention, ready=now + backoff(tries), tries=tries)
+        rejected = RejectedPod(pod, own, attention, ready=now + backoff(tries), tries=tries, since=snapshot)
         self._rejected.keep(rejection.share, pod.uid, rejected)
         if rejection.result.is_undecided and not missed:
             rejected.postpone(now)
@@ -346,6 +346,7 @@ class Requeue(BackgroundTask):
             return 0
         self._drop_gone(self._state.snapshot)
         before, snapshot = self._seen, self._state.snapshot
+        self._compare_new(snapshot)
         self._seen = snapshot
         if not self._rejected and not self._rejected.forgotten:
             return 0
@@ -449,6 +450,22 @@ class Requeue(BackgroundTask):
         now = self._decider.solver.clock()
         for each in self._rejected.values():
             if each.again <= now:
+                each.attention = Attention.NOW
+
+    def _compare_new(self, snapshot: Snapshot) -> None:
+        """Find what may help the pods that were rejected since the last look.
+
+        What was taken and became free again between two looks is no difference between them.
+        """
+        hints = dict[int, QueueingHint]()
+        for each in self._rejected.values():
+            since, each.since = each.since, None
+            if since is None or since.version <= self._seen.version:
+                continue
+            if (hint := hints.get(since.version)) is None:
+                reach = self._state.since(since.version)
+                hint = hints[since.version] = queueing_hint(reach, since, snapshot, self._plugins)
+            if hint != NO_HINT and each.targets(refreshed(each.pod, snapshot), hint, tuple(snapshot.nodes)):
                 each.attention = Attention.NOW
 
     def _drop_gone(self, snapshot: Snapshot) -> None:

@@ -15,7 +15,7 @@ from tests.extender.plugins.immediate_claims.test_immediate_claims import Scene 
 from tests.extender.plugins.immediate_claims.test_immediate_claims import immediate as waiting
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene, negotiated_class, pods
 from tests.kit import virtualtime
-from tests.kit.clusters import GPU, Object, claim, local_slice, node, parsed, pinned, pod, request
+from tests.kit.clusters import GPU, Object, claim, local_slice, node, parsed, pinned, pod, rejected, request
 from tests.kit.controllers import Fault, Licenses
 from tests.kit.virtualtime import in_virtual_time
 
@@ -60,7 +60,7 @@ async def test_immediate_claim_is_allocated_as_soon_as_its_controller_has_releas
 
 @in_virtual_time
 async def test_pod_that_an_earlier_process_has_rejected_is_woken_when_its_controller_has_room() -> None:
-    scene = Scene(*pods("p", "q"), licenses=Licenses(left=0))
+    scene = Scene(*rejected(*pods("p", "q")), licenses=Licenses(left=0))
     await scene.filter("p")
     later = scene.replica()
     await scene.filter("q", by=later)

@@ -41,6 +41,15 @@ async def test_a_slice_wakes_the_pod_that_waits_for_it_once() -> None:
     assert await scene.woken() == []
 
 
+async def test_a_device_that_was_taken_and_is_free_again_since_the_last_look_wakes_a_pod() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"), local_slice("a"), claim("taken"))
+    await scene.woken()
+    await scene.put(claim("taken", allocated=["a/gpu-0"], at="a"))
+    scene.reject("p")
+    await scene.put(claim("taken"))
+    assert await scene.woken() == ["p"]
+
+
 async def test_what_no_snapshot_tells_while_a_pod_is_judged_has_the_pod_judged_once_more() -> None:
     looks: list[int] = []
 
