@@ -41,7 +41,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.plugin import Plugins, Refused
-from extender.framework.queueing_hints import queueing_hint
+from extender.framework.queueing_hints import QueueingHint, queueing_hint
 from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.planner import Planner, UndecidedError
@@ -77,27 +77,28 @@ class HeldUp:
     def __init__(self, state: ClusterState, plugins: Plugins) -> None:
         self._state = state
         self._plugins = plugins
-        self._seen = state.snapshot
-        self._namespaces: Recent[bool] = Recent(_MOST)
-        """Whether something has changed already, by namespace."""
+        self._namespaces: Recent[tuple[Snapshot, ...]] = Recent(_MOST)
+        """By namespace: in which snapshots pods were refused; for those before the last look, the one of that look."""
 
     def note(self, namespace: str, snapshot: Snapshot) -> None:
         """A pod of a namespace was refused in a snapshot."""
-        self._namespaces.keep(namespace, snapshot.version < self._seen.version)
+        known = self._namespaces.find(namespace) or ()
+        if all(each.version != snapshot.version for each in known):
+            self._namespaces.keep(namespace, (*known, snapshot))
 
     def relieved(self) -> set[str]:
         """The namespaces in which pods may be refused no more; they are forgotten."""
-        before, snapshot = self._seen, self._state.snapshot
-        self._seen = snapshot
-        known = {str(name): has_changed for name, has_changed in self._namespaces.items()}
-        if not known:
-            return set()
-        found = {name for name, has_changed in known.items() if has_changed}
-        if before is not snapshot:
-            news = queueing_hint(self._state.since(before.version), before, snapshot, self._plugins)
-            found |= known.keys() if news.everywhere else known.keys() & news.namespaces
-        for name in found:
-            self._namespaces.forget(name)
+        now = self._state.snapshot
+        hints, found = dict[int, QueueingHint](), set[str]()
+        for name, refused in [(str(name), refused) for name, refused in self._namespaces.items()]:
+            for each in refused:
+                if each.version not in hints:
+                    hints[each.version] = queueing_hint(self._state.since(each.version), each, now, self._plugins)
+            if any(hints[each.version].everywhere or name in hints[each.version].namespaces for each in refused):
+                found.add(name)
+                self._namespaces.forget(name)
+            else:
+                self._namespaces.keep(name, (now,))
         return found
 
 

@@ -5,9 +5,9 @@ import pytest
 from extender.framework.filter import filter_nodes
 from extender.framework.task import Found, Rejection
 from extender.kube.api import ObjectKey
-from extender.kube.resources import DEVICE_QUOTAS
+from extender.kube.resources import CLAIMS, DEVICE_QUOTAS
 from tests.extender.plugins.preemption.scenes import Scene, full, runs, waits
-from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
+from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, local_slice, node, request
 from tests.kit.objects.quotas import limited, quota
 
 LARGE = f"device.attributes['{DRIVER}'].large"
@@ -76,6 +76,16 @@ async def test_a_pod_is_asked_about_again_once_its_quota_lets_it_evict_others(is
     assert scene.task.missed() == {"ns"}
     assert scene.task.missed() == set(), "once"
     assert scene.task.on_found(pod, scene.cluster.state.snapshot) is Found.ASK
+
+
+async def test_a_quota_that_was_used_up_and_has_room_again_between_two_looks_is_not_overlooked() -> None:
+    scene = Scene(full(["n0", "n1"], *waits("p"), claim("own"), *others(1), quota(limited(devices=1))))
+    pod, key, taken = scene.known("p"), ObjectKey("ns", "own"), claim("own", allocated=["n1/gpu-0"], at="n1")["status"]
+    assert scene.task.missed() == set()
+    await scene.cluster.api.patch_status(CLAIMS, key, {"status": taken})
+    assert not scene.filter("p").passed
+    await scene.cluster.api.patch_status(CLAIMS, key, {"status": {"allocation": None}})
+    assert scene.task.missed() == {pod.namespace}
 
 
 async def test_a_pod_that_its_quota_still_refuses_is_looked_for_after_the_next_change() -> None:
