@@ -47,7 +47,7 @@ class Figures:
 
 
 def nodes(size: int) -> Sequence[Object]:
-    """Nodes for so many pods, and some more."""
+    """The device class, and nodes with devices for a number of pods, and for some more."""
     names = [f"n{number:04}" for number in range(-(-size // _DEVICES) + _SPARE_NODES)]
     return [GPU, *(each for name in names for each in (node(name), local_slice(name, _DEVICES)))]
 

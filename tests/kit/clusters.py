@@ -177,7 +177,7 @@ def asking(asked: Object, *names: str) -> Object:
 
 
 def rejected(*objects: Object) -> list[Object]:
-    """The same objects; the pods have the condition that a scheduler writes after a try in vain."""
+    """The same objects. The pods have the condition that a scheduler writes if it finds no node."""
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0 nodes"}
     return [
         each | {"status": each["status"] | {"conditions": [condition]}} if each["kind"] == "Pod" else each

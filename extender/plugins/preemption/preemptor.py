@@ -16,7 +16,7 @@ pod.
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,7 +41,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.plugin import Plugins, Refused
-from extender.framework.queueing_hints import QueueingHint, queueing_hint
+from extender.framework.queueing_hints import queueing_hint
 from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.planner import Planner, UndecidedError
@@ -77,29 +77,43 @@ class HeldUp:
     def __init__(self, state: ClusterState, plugins: Plugins) -> None:
         self._state = state
         self._plugins = plugins
-        self._namespaces: Recent[tuple[Snapshot, ...]] = Recent(_MOST)
-        """By namespace: in which snapshots pods were refused; for those before the last look, the one of that look."""
+        self._seen = state.snapshot
+        self._namespaces: Recent[str] = Recent(_MOST)
+        """Those of pods that were refused before the last look."""
+        self._new: Recent[tuple[str, Snapshot]] = Recent(_MOST)
+        """Namespaces of pods that were refused since the last look, with the snapshots, by namespace and version."""
 
     def note(self, namespace: str, snapshot: Snapshot) -> None:
         """A pod of a namespace was refused in a snapshot."""
-        known = self._namespaces.find(namespace) or ()
-        if all(each.version != snapshot.version for each in known):
-            self._namespaces.keep(namespace, (*known, snapshot))
+        self._new.keep((namespace, snapshot.version), (namespace, snapshot))
 
     def relieved(self) -> set[str]:
-        """The namespaces in which pods may be refused no more; they are forgotten."""
-        now = self._state.snapshot
-        hints, found = dict[int, QueueingHint](), set[str]()
-        for name, refused in [(str(name), refused) for name, refused in self._namespaces.items()]:
-            for each in refused:
-                if each.version not in hints:
-                    hints[each.version] = queueing_hint(self._state.since(each.version), each, now, self._plugins)
-            if any(hints[each.version].everywhere or name in hints[each.version].namespaces for each in refused):
-                found.add(name)
-                self._namespaces.forget(name)
-            else:
-                self._namespaces.keep(name, (now,))
+        """The namespaces in which pods may be refused no more; they are forgotten.
+
+        What was taken and became free again between two looks is no difference between them, so a pod that was refused
+        in between is compared with the snapshot of its refusal.
+        """
+        before, now = self._seen, self._state.snapshot
+        self._seen = now
+        found = self._helped(before, now, self._namespaces.values()) if before is not now else set()
+        refused: dict[int, tuple[Snapshot, set[str]]] = {}
+        for namespace, snapshot in self._new.values():
+            refused.setdefault(snapshot.version, (snapshot, set()))[1].add(namespace)
+            self._namespaces.keep(namespace, namespace)
+        self._new.forget_all()
+        for snapshot, namespaces in refused.values():
+            found |= self._helped(snapshot, now, namespaces)
+        for namespace in found:
+            self._namespaces.forget(namespace)
         return found
+
+    def _helped(self, before: Snapshot, now: Snapshot, namespaces: Iterable[str]) -> set[str]:
+        """Those of some namespaces that the changes between two snapshots may help."""
+        known = set(namespaces)
+        if not known:
+            return known
+        news = queueing_hint(self._state.since(before.version), before, now, self._plugins)
+        return known if news.everywhere else known & news.namespaces
 
 
 logger = structlog.get_logger()

@@ -457,15 +457,15 @@ class Requeue(BackgroundTask):
 
         What was taken and became free again between two looks is no difference between them.
         """
-        hints = dict[int, QueueingHint]()
+        hints, every = dict[int, QueueingHint](), tuple(snapshot.nodes)
         for each in self._rejected.values():
             since, each.since = each.since, None
-            if since is None or since.version <= self._seen.version:
+            if since is None or not self._seen.version < since.version < snapshot.version:
                 continue
             if (hint := hints.get(since.version)) is None:
                 reach = self._state.since(since.version)
                 hint = hints[since.version] = queueing_hint(reach, since, snapshot, self._plugins)
-            if hint != NO_HINT and each.targets(refreshed(each.pod, snapshot), hint, tuple(snapshot.nodes)):
+            if hint != NO_HINT and each.targets(refreshed(each.pod, snapshot), hint, every):
                 each.attention = Attention.NOW
 
     def _drop_gone(self, snapshot: Snapshot) -> None:

@@ -2,9 +2,9 @@
 
 A process that starts knows no rejection, and no memory of rejections is without a bound. So the snapshot is read again:
 once at the start, for a scheduler once it has begun to ask this process, and for a namespace of which a task had to
-forget pods. What is found counts as rejected. A pod that no scheduler has tried yet is still in the scheduler's active
-queue: to wake it would keep devices for it that others could have meanwhile. Such pods are found only after
-`UNTRIED_SECONDS`, in case the condition that a scheduler writes after a try was lost.
+forget pods. What is found counts as rejected. A pod that no scheduler has tried yet is still in the active queue of
+its scheduler. Devices that are kept for it there are of no use to others. So such pods are found only after
+`UNTRIED_SECONDS`, in case the condition was lost that a scheduler writes after a try.
 
 Only the replica that schedulers ask may act for a pod. So at the start, one pod of each scheduler is woken first: if
 its scheduler then asks this process, all pods of that scheduler are found. Namespaces take turns at that, too.
@@ -200,7 +200,7 @@ class Rescan(BackgroundTask):
             return
         pods = list(islice(self._unread, READ_AT_ONCE))
         for pod in pods:
-            if pod.is_pending and (self._scope is None or self._scope.has(pod)) and self._is_tried(pod):
+            if pod.is_pending and (self._scope is None or self._scope.has(pod)) and self._may_be_tried(pod):
                 if pod.scheduler_name in self._met:
                     self._find(pod)
                 elif self._scope is None:
@@ -215,7 +215,7 @@ class Rescan(BackgroundTask):
         else:
             self._with_untried = min(self._with_untried, self._clock() + UNTRIED_SECONDS)
 
-    def _is_tried(self, pod: Pod) -> bool:
+    def _may_be_tried(self, pod: Pod) -> bool:
         return pod.needs_devices and not pod.gates and not no_attempt(pod, self._asked.named)
 
     def _still_waits(self, uid: str) -> bool:
