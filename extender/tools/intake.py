@@ -152,44 +152,75 @@ class DecodingTurns:
 class CycleTurns:
     """Gives turns to pieces of work that take a part of a millisecond, and of which hundreds may come at once.
 
-    All other calls of the event loop go on between two pieces. A caller with many pieces delays another one by one
-    piece. A piece that is alone never waits.
+    One piece begins in each cycle of the event loop, and all other calls of the loop go on in between. A caller with
+    many pieces delays another one by one piece. A piece that is alone never waits.
     """
 
     def __init__(self) -> None:
         self._is_taken = False
         """The turn of this cycle."""
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By caller; the one whose turn is next comes first."""
+        self._waiting: dict[str, deque[Callable[[], bool]]] = {}
+        """What begins each piece, by caller; the caller whose turn is next comes first."""
 
     def __len__(self) -> int:
         """The number of pieces that wait."""
         return sum(map(len, self._waiting.values()))
 
-    async def turn(self, caller: str) -> None:
-        """Wait for a turn. The piece is what the caller does until it waits for something else."""
-        if not self._is_taken:
-            self._take_turn()
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(caller, deque()).append(turn)
-        await turn
-
-    def _take_turn(self) -> None:
+    def is_free(self) -> bool:
+        """Whether a piece may begin in this cycle. If so, the cycle is taken now."""
+        if self._is_taken:
+            return False
         self._is_taken = True
         asyncio.get_running_loop().call_soon(self._begin_cycle)
+        return True
+
+    def wait(self, caller: str, begin: Callable[[], bool]) -> None:
+        """Begin a piece in a later cycle, since this one is taken.
+
+        Args:
+            caller: whose piece it is.
+            begin: begins it; False if there is nothing to do any more. Then another piece begins in that cycle.
+        """
+        self._waiting.setdefault(caller, deque()).append(begin)
+
+    async def turn(self, caller: str) -> None:
+        """Wait for a turn. The piece is what the caller does until it waits for something else."""
+        if self.is_free():
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self.wait(caller, partial(_grant, turn))
+        await turn
 
     def _begin_cycle(self) -> None:
         self._is_taken = False
         while self._waiting and not self._is_taken:
-            caller = next(iter(self._waiting))
-            turns = self._waiting.pop(caller)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[caller] = turns
-            if not turn.done():  # else its caller has left
-                turn.set_result(None)
-                self._take_turn()
+            self._begin(self._next())
+
+    def _begin(self, begin: Callable[[], bool]) -> None:
+        """Begin a piece. If it was begun, or failed, it has the cycle: what it wakes runs before the next turn."""
+        self._is_taken = True
+        try:
+            self._is_taken = begin()
+        finally:
+            if self._is_taken:
+                asyncio.get_running_loop().call_soon(self._begin_cycle)
+
+    def _next(self) -> Callable[[], bool]:
+        """What begins the next piece. The caller goes behind all others that wait."""
+        caller = next(iter(self._waiting))
+        begins = self._waiting.pop(caller)
+        begin = begins.popleft()
+        if begins:
+            self._waiting[caller] = begins
+        return begin
+
+
+def _grant(turn: asyncio.Future[None]) -> bool:
+    """Give a turn; False if the caller has left."""
+    if turn.done():
+        return False
+    turn.set_result(None)
+    return True
 
 
 BUDGET_SHARE: Final = 4

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -19,6 +20,8 @@ import orjson
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
+
+from extender.tools.intake import CycleTurns
 
 HEAD_BYTES: Final = 32 * 1024
 """Request line, headers and trailers of one request. kube-scheduler sends 200 bytes; nginx takes 32 KiB as well."""
@@ -324,16 +327,18 @@ class BoundedProtocol(OnePacketProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read a piece; a long one in its turn, and no other piece of this connection before."""
-        if len(data) <= LONG_PIECE_BYTES or self._pieces.is_free(self.loop):
+        if len(data) <= LONG_PIECE_BYTES or self._pieces.is_free():
             self._read(data)
         else:
             self.transport.pause_reading()
-            self._pieces.wait(lambda: self._resume(data))
+            self._pieces.wait(self.client[0] if self.client else "", partial(self._resume, data))
 
-    def _resume(self, data: bytes) -> None:
-        if not self.transport.is_closing():
+    def _resume(self, data: bytes) -> bool:
+        is_open = not self.transport.is_closing()
+        if is_open:
             self.transport.resume_reading()
             self._read(data)
+        return is_open
 
     def _read(self, data: bytes) -> None:
         """Like uvicorn's, but bytes of an incomplete line count, and nothing that is sent is logged."""
@@ -488,40 +493,6 @@ def sweep(connections: Iterable[LimitedConnection], now: float, most_unsent: int
             break
         unsent -= connection.unsent
         connection.abort()
-
-
-class CycleTurns:
-    """Turns: one begins in each cycle of the event loop. All other work has the loop in between."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._is_taken = False
-
-    def is_free(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a turn may begin in this cycle. If so, it does: the cycle is taken now."""
-        is_free = not self._is_taken
-        if is_free:
-            self._is_taken = True
-            loop.call_soon(self._next, loop)
-        return is_free
-
-    def wait(self, begin: Callable[[], None]) -> None:
-        """Begin in a later cycle, after those that wait already."""
-        self._waiting.append(begin)
-
-    async def turn(self) -> None:
-        """Wait for a turn."""
-        loop = asyncio.get_running_loop()
-        if not self.is_free(loop):
-            begun = asyncio.Event()
-            self.wait(begun.set)
-            await begun.wait()
-
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._is_taken = bool(self._waiting)
-        if self._waiting:
-            loop.call_soon(self._next, loop)
-            self._waiting.popleft()()
 
 
 class Pacer:

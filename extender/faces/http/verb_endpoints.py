@@ -19,13 +19,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from allocator.tools import JSON
 from extender.faces.http.bodies import FREE_BYTES, LOOKED_BYTES, SMALL_BYTES, TOO_DEEP, Bodies, Body, is_costly
 from extender.faces.http.callers import Callers, caller_of
-from extender.faces.http.connections import CycleTurns
 from extender.faces.http.replies import status_of
 from extender.faces.tracing import Call, Tracing
 from extender.framework import wire
 from extender.framework.metrics import Metrics
 from extender.framework.verb import Doc, Verb
 from extender.tools.faults import RefusedError
+from extender.tools.intake import CycleTurns
 from extender.tools.offload import to_the_end
 
 logger = structlog.get_logger()
@@ -71,8 +71,8 @@ class Application(FastAPI):
     HEAD is answered at each path as GET is.
 
     kube-scheduler asks for one pod at a time, and waits for each answer. So its verbs begin at once, as health checks
-    do. Of all other requests, one begins in each cycle of the event loop: some hundred at once would keep the loop for
-    half a second.
+    do. Of all other requests, one begins in each cycle of the event loop, in turns of the callers: some hundred at once
+    would keep the loop for half a second.
 
     Args:
         callers: whose requests are answered; None for all.
@@ -102,7 +102,7 @@ class Application(FastAPI):
                 await _answer(send, HTTPStatus.OK, wire.encode_error(refusal))
             return
         if scope.get("path") not in self._prompt:
-            await self._turns.turn()
+            await self._turns.turn(caller_of(scope))
         if scope.get("method") == "HEAD":
             # The server leaves out the body. It looks at its own scope.
             await super().__call__({**scope, "method": "GET", BODILESS: True}, receive, send)

@@ -21,7 +21,6 @@ from extender.faces.http import connections
 from extender.faces.http.connections import (
     VERBS,
     BoundedProtocol,
-    CycleTurns,
     ListenerLimits,
     Pacer,
     verbs_within,
@@ -346,20 +345,6 @@ async def test_requests_with_long_bodies_begin_one_after_the_other_and_short_one
         await short.send(POST + b"content-length: 65536\r\n\r\n" + b"x" * 65536)
         assert await short.answer() == (200, b"POST 65536")
         assert len(on.app.seen) == 2
-
-
-@in_virtual_time
-async def test_one_long_piece_is_read_in_each_cycle_of_the_loop() -> None:
-    loop, turns, events = asyncio.get_running_loop(), CycleTurns(), list[str]()
-    for _ in range(2):
-        assert turns.is_free(loop)
-        for _ in range(3):
-            assert not turns.is_free(loop)
-            turns.wait(lambda: events.append("read"))
-        for _ in range(4):
-            await asyncio.sleep(0)
-            events.append("cycle")
-    assert events == ["read", "cycle", "read", "cycle", "read", "cycle", "cycle"] * 2
 
 
 class Wire(asyncio.Transport):

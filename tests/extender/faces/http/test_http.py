@@ -494,6 +494,25 @@ async def test_of_other_requests_than_a_schedulers_one_begins_in_each_cycle_of_t
     assert order.index("first") < 10, "it waits for none of those that came before"
 
 
+async def test_requests_of_one_caller_delay_one_of_another_caller_by_one() -> None:
+    order: list[str] = []
+    endpoints = Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, Bodies(2 * FREE_BYTES, Budget()), 5.0)
+    app = Application()
+    for name in ("many", "other"):
+        verb: Verb[None, bool, bool] = Verb(
+            name, partial(_noted, order, name), echo, lambda _, __: b"", Doc("?", {}, {})
+        )
+        app.add_verb(endpoints.route(f"/{name}", name, verb, lambda _: None, "verbs"), is_prompt=False)
+    async with (
+        AsyncClient(transport=ASGITransport(app, client=("192.0.2.1", 1)), base_url="http://test") as many,
+        AsyncClient(transport=ASGITransport(app, client=("192.0.2.2", 1)), base_url="http://test") as other,
+    ):
+        calls = [asyncio.create_task(many.post("/many")) for _ in range(50)]
+        await asyncio.gather(*calls, other.post("/other"))
+    assert len(order) == 51
+    assert order.index("other") < 10
+
+
 def _noted(order: list[str], name: str, _body: bytes) -> bool:
     order.append(name)
     return True

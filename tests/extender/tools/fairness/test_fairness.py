@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -544,6 +545,38 @@ async def test_a_caller_that_leaves_while_it_waits_takes_no_turn() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     assert order == ["a", "c"]
     await turns.turn("d")
+
+
+async def test_a_piece_that_is_begun_by_a_call_has_its_turn_and_one_without_anything_to_do_takes_none() -> None:
+    turns, events = CycleTurns(), list[str]()
+
+    def begin(name: str, *, is_left: bool) -> bool:
+        events.append(name)
+        return is_left
+
+    for _ in range(2):
+        assert turns.is_free()
+        for caller, is_left in (("a", True), ("a", True), ("b", False), ("c", True)):
+            assert not turns.is_free()
+            turns.wait(caller, partial(begin, caller, is_left=is_left))
+        for _ in range(4):
+            await asyncio.sleep(0)
+            events.append("cycle")
+    assert events == ["a", "cycle", "b", "c", "cycle", "a", "cycle", "cycle"] * 2
+
+
+async def test_after_a_piece_that_fails_the_others_have_their_turns() -> None:
+    def fail() -> bool:
+        raise ValueError
+
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    turns, order = CycleTurns(), list[str]()
+    assert turns.is_free()
+    turns.wait("a", fail)
+    await looked(turns, "b", 2, order)
+    assert order == ["b", "b"]
+    assert [type(each) for each in errors] == [ValueError]
 
 
 def test_items_of_namespaces_come_in_turn_and_each_once() -> None:
