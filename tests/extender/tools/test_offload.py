@@ -350,22 +350,24 @@ def test_in_a_queue_namespaces_take_turns_and_in_each_the_first_comes_first(name
 
 
 def test_in_a_queue_nobody_waits_for_ever_for_one_who_does_not_end_his_turn() -> None:
-    queue, went, go_on = Queue(0.001), list[int](), threading.Event()
+    queue, begun, go_on = Queue(0.001), threading.Event(), threading.Event()
     stuck = queue.enter()
 
-    def wait(number: int) -> None:
+    def wait() -> None:
         turn = queue.enter()
-        went.append(number)
+        begun.set()
         assert go_on.wait(ENOUGH)
         queue.leave(turn)
 
-    with waiting(queue, wait, 1):
-        while not went:
-            go_on.wait(0)
-        assert queue.is_to_end(stuck)
-        queue.leave(stuck)
-        assert len(queue) == 0, "the turn of the other goes on"
-        go_on.set()
+    other = threading.Thread(target=wait)
+    other.start()  # it may have its turn before anybody sees it in the queue
+    assert begun.wait(ENOUGH)
+    assert queue.is_to_end(stuck)
+    queue.leave(stuck)
+    assert len(queue) == 0, "the turn of the other goes on"
+    go_on.set()
+    other.join(ENOUGH)
+    assert not other.is_alive()
     last = queue.enter()
     assert not queue.is_to_end(last)
 
