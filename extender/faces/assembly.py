@@ -74,7 +74,6 @@ from extender.plugins import (
     pool_requests,
     unknown_writes,
 )
-from extender.plugins.admission_checks import problems as check_problems
 from extender.plugins.admission_checks import task as admission_checks
 from extender.plugins.gangs import plugin as gang_problems
 from extender.plugins.gangs import task as gangs
@@ -297,7 +296,7 @@ def _finds(
         limit_use.problems,
         resource_classes.problems,
         gate_problems.problems(settings),
-        check_problems.problems(settings),
+        admission_checks.problems(settings),
         *([unmarked] if settings.scheduling.marked_pods_only else []),
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import cast
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,7 +20,7 @@ from extender.kube.api import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, SLICES
 from extender.node.cci.admissions import CciMetrics
 from extender.planning.templates import read_catalog
-from extender.plugins.negotiation.metrics import ControllerMetrics
+from extender.plugins.negotiation.known_controller import ControllerMetrics, KnownController
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.tools.intake import Budget
 from tests.extender.kube.live_scenes import following, make_claim
@@ -105,7 +106,7 @@ def _with_labels() -> CollectorRegistry:
     PreemptionMetrics(registry).refused("pause")
     controllers = ControllerMetrics(registry)
     controllers.asked("licenses.example.com", "allocate", "ok", 0.1)
-    controllers.watch(dict, {"licenses.example.com": SimpleNamespace(problem="")})
+    controllers.watch(dict, {"licenses.example.com": cast("KnownController", SimpleNamespace(problem=""))})
     manager = CciMetrics(registry)
     manager.requested("")
     manager.drivers({"one.example.com"}, ())

@@ -25,8 +25,8 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.held_devices import held_for_nominated
 from extender.framework.pods.claims import Blocked, claims_of
 from extender.kube.api import ObjectKey
-from extender.planning.device_counts import free_devices, least_devices
 from extender.planning.kube_scheduler import Attempts, SchedulerChecks
+from extender.planning.node_room import free_devices, least_devices
 from extender.planning.planner import TIED, Planner, Queued, unbound
 from extender.planning.queue import PendingShape
 from extender.plugins.preemption.evictions import Evictions, budgets_covering, is_evictable, violations

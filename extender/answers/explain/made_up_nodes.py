@@ -15,7 +15,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.extended_resources import request_words
-from extender.planning.device_counts import stranded_devices
+from extender.planning.node_room import stranded_devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,8 @@ from extender.framework.decisions.solver import No, Solver
 from extender.framework.likeness import likeness_of_resources
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources import class_serving
-from extender.planning.device_counts import least_devices, stranded_devices, typical_devices
 from extender.planning.kube_scheduler import Attempts, not_modeled_on_new_nodes
+from extender.planning.node_room import least_devices, stranded_devices, typical_devices
 from extender.planning.planner import Planner
 
 AT_LIMIT: Final = "node group is at its limit"

@@ -25,8 +25,8 @@ from extender.framework.cycle import feasible_on
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.pods.node_resources import is_counted
 from extender.planning.changes import ProposedChange, Suggestion
-from extender.planning.device_counts import free_devices
 from extender.planning.kube_scheduler import SchedulerChecks, rejection
+from extender.planning.node_room import free_devices
 from extender.planning.planner import Planner
 from extender.planning.templates import HOSTNAME, Catalog, Group, Supply, with_new_node
 

@@ -17,7 +17,7 @@ from allocator.checks import DeviceState
 from extender.faces.commands.main import kubectl_app
 from extender.faces.commands.options import ExplainOutput, WideOutput
 from extender.framework.pod_and_claim_states import ClaimState
-from extender.plugins.gangs.gang_table import GangState
+from extender.plugins.gangs.gang import GangState
 
 NO_FILES: Final = ":4"
 """The directive of Cobra: the shell does not complete names of files."""

@@ -6,21 +6,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from allocator import InvalidObjectError
+from allocator import ClassMembers, InvalidObjectError, Limits, SearchLimitError
+from allocator.search import SearchBudget, TimedSelectors
 from allocator.tools import printable
+from extender.cluster.objects.extended_resources import MARKER
 from extender.cluster.objects.kueue import PodSet, Workload
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.bound_pods import is_pinned, lacks_some
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import FilterResult
+from extender.framework.pods.claims import Blocked, claims_of
 from extender.framework.pods.extended_resources import request_nouns
 from extender.planning.kube_scheduler import SchedulerChecks
-from extender.planning.planner import LateError, Planner
+from extender.planning.planner import LateError, Planner, as_planned
 from extender.planning.queue import waiting_pods
 from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, StandIn, label_of, stand_in
 from extender.plugins.admission_checks.placing import place_equal
-from extender.plugins.admission_checks.stakes import Stakes
 
 PLAN_SECONDS: Final = 10.0
 """The longest time for the pods of one job, and for those to come of all jobs that devices are kept for."""
@@ -30,6 +32,9 @@ CAME_SECONDS: Final = 5.0
 
 WAITING_SECONDS: Final = 1.0
 """The longest time for other pods that wait: anybody may have very many of them, and each job waits for that."""
+
+CLASS_SECONDS: Final = 1.0
+"""The longest time for the selectors of one class. If the time is up, any driver may have devices of the class."""
 
 _MOST_REASONS: Final = 3
 _LONGEST: Final = 1000
@@ -58,6 +63,67 @@ _UNKNOWN: Final = (
     "not judged: devices of the same kind, or of the same quota, are left to other jobs, and there was no time to find "
     "out which"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Stakes:
+    """Tells what pods may take: devices of drivers, resources of device plugins and of nodes, and quotas.
+
+    Pods whose stakes have nothing in common take nothing from each other. Selectors of requests and devices in use are
+    ignored, so the stakes of a pod may have too much, and never too little. All partitions of a device have one driver.
+
+    Attributes:
+        snapshot: the cluster.
+        solver: evaluates the selectors of classes.
+    """
+
+    snapshot: Snapshot
+    solver: Solver
+    _known: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
+    """The drivers of each class."""
+
+    def of(self, pod: Pod) -> frozenset[tuple[str, str]]:
+        """Return what a pod without devices may take."""
+        namespace = pod.namespace
+        found = {("namespace", namespace)}  # DeviceQuotas, and claims that several pods name
+        quotas = (each for each in self.snapshot.device_quotas.values() if each.namespace == namespace)
+        found |= {("cohort", each.cohort) for each in quotas if each.cohort}
+        found |= {("resource", own.resource) for each in pod.containers for own in each.requests}
+        if self.snapshot.inventory.taking:
+            found.add(("resource", "of nodes"))
+        drivers = {driver for name in self._classes(pod) for driver in self._drivers(name)}
+        return frozenset(found | {("driver", each) for each in drivers}) - {("resource", MARKER)}
+
+    def _classes(self, pod: Pod) -> set[str]:
+        planned, fork = as_planned(pod, self.snapshot)
+        claims = claims_of(planned, fork)
+        if isinstance(claims, Blocked):
+            return set()
+        requests = [request for spec in claims.open_specs for request in spec.requests]
+        found = {way.device_class for request in requests for way in request.alternatives}
+        members = {name for group in claims.special.groups.values() for name, _ in group.members}
+        return {*found, *claims.special.classes.values(), *members}
+
+    def _drivers(self, name: str) -> frozenset[str]:
+        if name not in self._known:
+            self._known[name] = self._searched(name)
+        return self._known[name]
+
+    def _searched(self, name: str) -> frozenset[str]:
+        device_class, pools = self.snapshot.classes.get(name), self.snapshot.inventory.pools
+        if device_class is None:
+            return frozenset()
+        budget = SearchBudget(Limits(seconds=CLASS_SECONDS), self.solver.clock)
+        members = ClassMembers(device_class, TimedSelectors(self.solver.selectors, budget))
+        found: set[str] = set()
+        try:
+            for identity, pool in pools.items():
+                devices = (device for each in pool.newest for device in each.devices)
+                if identity.driver not in found and any(map(members.has, devices)):
+                    found.add(identity.driver)
+        except SearchLimitError:
+            return frozenset(each.driver for each in pools)
+        return frozenset(found)
 
 
 @dataclass(slots=True)

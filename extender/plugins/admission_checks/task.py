@@ -1,7 +1,7 @@
-"""Answers admission checks, in the replica that holds the lease."""
+"""Answers admission checks, in the replica that holds the lease; and the metrics and the problem of these checks."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -9,23 +9,24 @@ from math import inf
 from typing import Final, NamedTuple
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.kueue import Workload
+from extender.cluster.objects.kueue import PENDING, READY, RETRY, AdmissionCheck, Workload
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.lease import LONG, SharedLease
 from extender.cluster.writes.other_kinds import write_active, write_check_states
-from extender.config.settings import AdmissionCheckSettings
+from extender.config.settings import AdmissionCheckSettings, Settings
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
+from extender.framework.problem import Find, Look, Problem
 from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError, timestamp
-from extender.kube.resources import OF_KUEUE, WORKLOADS
+from extender.kube.resources import ADMISSION_CHECKS, OF_KUEUE, WORKLOADS
+from extender.plugins.admission_checks import CONTROLLER
 from extender.plugins.admission_checks.answers import Times, answer, as_entry_of, is_better_words, is_new
-from extender.plugins.admission_checks.jobs import Job
+from extender.plugins.admission_checks.jobs import Job, KnownJobs
 from extender.plugins.admission_checks.judging import NOT_DECIDED, Round, Verdict
-from extender.plugins.admission_checks.known_jobs import KnownJobs
-from extender.plugins.admission_checks.metrics import CheckMetrics
 from extender.tools.fairness import Turns
 from extender.tools.offload import Offload
 
@@ -58,6 +59,34 @@ FAILED_SECONDS: Final = 10.0
 """The pause after something could not be written."""
 
 logger = structlog.get_logger()
+
+
+class CheckMetrics:
+    """Counts jobs and answers. Only the replica that answers counts any."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        text = "Jobs of Kueue that wait for devices, and those for whose pods others leave devices."
+        self._jobs = Gauge("dra_extender_admission_check_jobs", text, ["state"], registry=registry)
+        text = "Answers to admission checks, by the state that was written."
+        self._answers = Counter("dra_extender_admission_check_answers", text, ["state"], registry=registry)
+        text = "Answers to admission checks that could not be written."
+        self._failed = Counter("dra_extender_admission_check_answers_failed", text, registry=registry)
+        for state in (READY, PENDING, RETRY):
+            self._answers.labels(state.lower())
+        self.jobs(0, 0)
+
+    def jobs(self, waiting: int, kept: int) -> None:
+        """Note how many jobs wait, and for how many devices are kept."""
+        self._jobs.labels("waiting").set(waiting)
+        self._jobs.labels("kept").set(kept)
+
+    def answered(self, state: str) -> None:
+        """An answer was written."""
+        self._answers.labels(state.lower()).inc()
+
+    def failed(self) -> None:
+        """An answer could not be written."""
+        self._failed.inc()
 
 
 class Judged(NamedTuple):
@@ -304,3 +333,17 @@ def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     times = Times(timedelta(seconds=settings.keep_seconds), timedelta(seconds=back) if back else None)
     judges = Judges(handle.solver, handle.settings.scheduling.scheduler_names, handle.in_background)
     return [AdmissionChecks(handle.state, handle.api, lease, judges, times, handle.now, metrics)]
+
+
+def problems(settings: Settings) -> Find:
+    """Make the finder of checks that nobody asks for: Kueue is not installed, or no AdmissionCheck names us."""
+
+    def find(look: Look) -> Iterator[Problem]:
+        checks = look.snapshot.objects(AdmissionCheck).values()
+        if settings.admission_checks.enabled and all(each.controller != CONTROLLER for each in checks):
+            text = f"admissionChecks.enabled is on, and no AdmissionCheck has controllerName {CONTROLLER}"
+            cost = "Kueue admits jobs without asking whether there are devices"
+            advice = "install Kueue 0.17 or later, and make an AdmissionCheck that ClusterQueues name; or turn it off"
+            yield Problem("admission-check", ADMISSION_CHECKS.kind, ObjectKey("", CONTROLLER), text, cost, advice)
+
+    return find

@@ -2,12 +2,13 @@
 
 Devices are kept for the pods of a gang (`extender.cluster.objects.pods.Keeping`). No pod of the gang may be
 bound before the pods that have a node or kept devices are as many as the gang's size. So the conditions of the pods are
-the state of a gang: every replica, and a process that starts, reads it from there.
+the state of a gang: every replica, and a process that starts, reads it from there. `gangs` is the table for people.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from enum import Enum
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Final
 
@@ -22,8 +23,10 @@ from extender.cluster.indexes import Stage, is_live
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GangKey, Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.plugin import Refusal
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
+from extender.tools.table import Item, Row, TableView, matches
 
 GANG: Final = "gang"
 """The name of the plugin that refuses pods because of their gangs."""
@@ -298,3 +301,66 @@ def _is_taken(device: DeviceId, pod: Pod, snapshot: Snapshot) -> bool:
             if any(each.device == device and each.share_id is None and not each.admin_access for each in held.results):
                 return True
     return False
+
+
+class GangState(Enum):
+    """How far a gang has come."""
+
+    PLACED = "placed"
+    """As many members as its size have a node."""
+    READY = "ready"
+    """A node and devices are kept for the members that have no node: they may be bound."""
+    IN_PART = "runs in part"
+    WAITS = "waits"
+    WRONG = "wrong"
+    """The pods contradict each other: they get no devices, whatever is free."""
+
+
+def state_of_gang(gang: Gang) -> GangState:
+    """How far a gang has come."""
+    if gang.problem:
+        return GangState.WRONG
+    if gang.is_placed:
+        return GangState.PLACED
+    if gang.is_ready:
+        return GangState.READY
+    return GangState.IN_PART if gang.runs_in_part else GangState.WAITS
+
+
+def gangs(snapshot: Snapshot, *, namespace: str = "", state: str = "") -> TableView:
+    """The table of gangs with members, of one namespace or in one state, with what pods without a node wait for."""
+    columns = ("namespace", "gang", "kind", "state", "size", "pods", "bound", "kept", "priority", "why")
+
+    def rows() -> Iterator[Row]:
+        for key in sorted(key for key in snapshot.gangs.members if matches(namespace, key.namespace)):
+            gang = gang_at(key, snapshot)
+            if gang is not None and matches(state, state_of_gang(gang).value):
+                yield Row((key.namespace, key.name, str(key.is_pod_group)), partial(_item, gang, snapshot))
+
+    return TableView(columns, rows())
+
+
+def _item(gang: Gang, snapshot: Snapshot) -> Item:
+    return {
+        "namespace": gang.key.namespace,
+        "gang": gang.key.name,
+        "kind": "PodGroup" if gang.key.is_pod_group else "annotations",
+        "state": state_of_gang(gang).value,
+        "size": gang.size,
+        "pods": len(gang.members),
+        "bound": len(gang.bound),
+        "kept": len(gang.kept),
+        "priority": gang.priority,
+        "created": min(pod.created for pod in gang.members),
+        "waiting": [pod.name for pod in (*gang.kept, *gang.free)],
+        "why": _why(gang, snapshot),
+    }
+
+
+def _why(gang: Gang, snapshot: Snapshot) -> str:
+    if gang.problem:
+        return gang.problem
+    if gang.runs_in_part:
+        return str(in_part_words(gang))
+    refusal = gang_refusal(gang.free[0], snapshot) if gang.free and not gang.is_ready else None
+    return "" if refusal is None else str(Refusal(refusal))

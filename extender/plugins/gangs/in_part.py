@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Gauge
+
 from allocator.tools import printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import GangKey, Pod
@@ -17,7 +19,6 @@ from extender.cluster.writes.events import Note
 from extender.framework.asked import Asked
 from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.plugins.gangs.gang import Gang, gang_at, gangs_in_part, in_part_words
-from extender.plugins.gangs.metrics import GangMetrics
 
 IN_PART: Final = "GroupRunsInPart"
 WHOLE: Final = "GroupComplete"
@@ -30,6 +31,12 @@ PATIENCE_SECONDS: Final = 5.0
 
 MOST_TOLD: Final = 8
 """The most pods of a gang that are told, the most important and oldest first: more say no more."""
+
+
+def gauge_of_gangs_in_part(registry: CollectorRegistry) -> Gauge:
+    """Make the metric of gangs that run in part."""
+    text = "Groups of which some pods have a node, and too few, for at least five seconds."
+    return Gauge("dra_extender_gangs_in_part", text, registry=registry)
 
 
 @dataclass(slots=True)
@@ -55,7 +62,7 @@ class GangsInPart(BackgroundTask):
     Args:
         state: the cluster.
         tell: writes an Event on a pod.
-        metrics: has the number of such gangs.
+        note_number: is told the number of such gangs.
         asked: whether a scheduler asks this process.
         clock: measures durations, in seconds.
     """
@@ -64,13 +71,13 @@ class GangsInPart(BackgroundTask):
         self,
         state: ClusterState,
         tell: Callable[[Pod, Note], None],
-        metrics: GangMetrics,
+        note_number: Callable[[int], None],
         asked: Asked,
         clock: Callable[[], float],
     ) -> None:
         self._state = state
         self._tell = tell
-        self._metrics = metrics
+        self._note_number = note_number
         self._clock = clock
         self._asked = asked
         self._again = 0.0
@@ -95,7 +102,7 @@ class GangsInPart(BackgroundTask):
         for key in found:
             self._lacks.setdefault(key, _Lack(now))
         late = {key for key in found if now >= self._lacks[key].since + PATIENCE_SECONDS}
-        self._metrics.in_part(len(late))
+        self._note_number(len(late))
         for key in late if self._asked.schedulers else ():
             self._tell_in_part(found[key], self._lacks[key])
 

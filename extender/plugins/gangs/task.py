@@ -19,6 +19,8 @@ from types import MappingProxyType
 from typing import Final
 
 import structlog
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import Counter as CounterMetric
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.indexes import Stage
@@ -35,13 +37,13 @@ from extender.framework.queueing_hints import NO_HINT, queueing_hint
 from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, Rejection
 from extender.kube.api import ObjectKey
 from extender.plugins.gangs.gang import GANG, Gang, gang_at, is_alone
-from extender.plugins.gangs.in_part import GangsInPart
-from extender.plugins.gangs.metrics import GangMetrics
+from extender.plugins.gangs.in_part import GangsInPart, gauge_of_gangs_in_part
 from extender.plugins.gangs.planner import GangPlans
 from extender.plugins.gangs.rejected_members import RejectedMember, RejectedMembers
 from extender.plugins.gangs.search import GangPlan, Shortfall
 from extender.plugins.gangs.writes import GangWrites, at_most
 from extender.tools.fairness import Turns
+from extender.tools.metrics import WAITING_SECONDS
 from extender.tools.offload import Offload
 
 logger = structlog.get_logger()
@@ -90,6 +92,40 @@ LOST: Final = "node {} is gone, or another claim or pod has a device that was ke
 
 SHOWN_NODES: Final = 16
 """Nodes in one line of the log. The conditions of the pods name all of them."""
+
+
+class GangMetrics:
+    """Counts plans of gangs."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._planned = CounterMetric(
+            "dra_extender_gangs_planned",
+            "Plans: devices were kept for the pods of a group together.",
+            registry=registry,
+        )
+        self._given_back = CounterMetric(
+            "dra_extender_gangs_given_back",
+            "Times that the kept devices of a group were given back together before the group was placed.",
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "dra_extender_gang_duration_seconds",
+            "Time from the plan of a group until its size was reached by pods with a node.",
+            buckets=WAITING_SECONDS,
+            registry=registry,
+        )
+
+    def planned(self) -> None:
+        """Devices were kept for a gang."""
+        self._planned.inc()
+
+    def placed(self, seconds: float) -> None:
+        """Enough pods of a gang have a node, this time after the plan."""
+        self._seconds.observe(seconds)
+
+    def given_back(self) -> None:
+        """The devices that were kept for a gang were given back."""
+        self._given_back.inc()
 
 
 @dataclass(slots=True)
@@ -626,5 +662,5 @@ def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     nominator = Nominator(handle.api, handle.now)
     return [
         Gangs(state, handle.decider, nominator, writer, binder.is_binding, metrics, handle.in_background),
-        GangsInPart(state, handle.tell, metrics, handle.asked, handle.clock),
+        GangsInPart(state, handle.tell, gauge_of_gangs_in_part(handle.registry).set, handle.asked, handle.clock),
     ]

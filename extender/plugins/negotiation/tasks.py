@@ -23,8 +23,7 @@ from extender.framework.pods.negotiated_claims import NegotiatedClaim, ready_to_
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.plugins.negotiation.allocating import Allocating
-from extender.plugins.negotiation.known_controller import Reach, known_controllers
-from extender.plugins.negotiation.metrics import ControllerMetrics
+from extender.plugins.negotiation.known_controller import ControllerMetrics, Reach, known_controllers
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.negotiation.protocol import PodName
 from extender.plugins.negotiation.releases import ControllerReleases, SchedulingContexts

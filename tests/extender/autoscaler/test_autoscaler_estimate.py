@@ -23,7 +23,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No
 from extender.framework.pods.claims import PodClaims, claims_of
 from extender.kube.api import RawObject
-from extender.planning.device_counts import stranded_devices
+from extender.planning.node_room import stranded_devices
 from extender.planning.planner import Planner, as_planned
 from extender.planning.templates import Catalog, Supply, load_templates
 from tests.extender.autoscaler.scenes import (

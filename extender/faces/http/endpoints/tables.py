@@ -42,7 +42,7 @@ from extender.kube.resources import (
     TEMPLATES,
     Resource,
 )
-from extender.plugins.gangs.gang_table import GangState, gangs
+from extender.plugins.gangs.gang import GangState, gangs
 from extender.plugins.preemption.nominations import preemptions
 from extender.plugins.quota.limit_use import quotas
 from extender.tools.table import TablePage, TableView, page

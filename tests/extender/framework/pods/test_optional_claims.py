@@ -8,7 +8,7 @@ import pytest
 from extender import Cluster
 from extender.answers.explain.explanation import Explanation, as_json
 from extender.faces.commands.main import app
-from extender.planning.device_counts import least_devices
+from extender.planning.node_room import least_devices
 from tests.extender.faces.commands.scenes import RUNNER, written
 from tests.kit.clusters import Cluster as Scene
 from tests.kit.clusters import Object, claim, claim_template, device_class, local_slice, node, pod, request

@@ -14,8 +14,7 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import WORKLOADS
 from extender.plugins.admission_checks import CONTROLLER
 from extender.plugins.admission_checks.answers import Times
-from extender.plugins.admission_checks.metrics import CheckMetrics
-from extender.plugins.admission_checks.task import LEASE, AdmissionChecks, Judges
+from extender.plugins.admission_checks.task import LEASE, AdmissionChecks, CheckMetrics, Judges
 from extender.tools.offload import Offload, at_once
 from tests.kit.clusters import GPU, Cluster, Object, claim_template, local_slice, node, pod, solver
 from tests.kit.objects.parts import api_object

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.plugins.admission_checks.stakes import Stakes
+from extender.plugins.admission_checks.judging import Stakes
 from tests.kit.clusters import (
     Object,
     claim,

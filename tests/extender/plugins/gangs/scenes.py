@@ -19,8 +19,7 @@ from extender.framework.plugin import Plugins
 from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.plugins.gangs.metrics import GangMetrics
-from extender.plugins.gangs.task import Gangs
+from extender.plugins.gangs.task import GangMetrics, Gangs
 from extender.plugins.table import PLUGINS
 from extender.tools.offload import Offload, at_once
 from tests.extender.framework.bind.replica_gates import Watch

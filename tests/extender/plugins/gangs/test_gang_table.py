@@ -3,7 +3,7 @@
 import pytest
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
-from extender.plugins.gangs.gang_table import gangs
+from extender.plugins.gangs.gang import gangs
 from tests.extender.plugins.gangs.scenes import member, members, nodes
 from tests.kit.clusters import DRIVER, Object, snapshot_of
 

@@ -1,15 +1,20 @@
 """What is left of a gang after some of its pods have gone: the others are told and run on, and a successor joins."""
 
-from prometheus_client import CollectorRegistry
-
 from extender.answers.explain.explainer import Explainer
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.framework.asked import Asked
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.plugins.gangs.in_part import IN_PART, LOOK_SECONDS, MOST_TOLD, PATIENCE_SECONDS, WHOLE, GangsInPart
-from extender.plugins.gangs.metrics import GangMetrics
+from extender.plugins.gangs.in_part import (
+    IN_PART,
+    LOOK_SECONDS,
+    MOST_TOLD,
+    PATIENCE_SECONDS,
+    WHOLE,
+    GangsInPart,
+    gauge_of_gangs_in_part,
+)
 from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.kit.clusters import Object
 
@@ -28,10 +33,8 @@ class Told(Scene):
     def __init__(self, *objects: Object, is_asked: bool = True) -> None:
         super().__init__(*objects)
         self.told: list[tuple[str, str, str]] = []
-        self.metrics = GangMetrics(registry := CollectorRegistry())
-        self.registry = registry
-        asked = Asked(lambda: self.now)
-        self.in_part = GangsInPart(self.cluster.state, self._tell, self.metrics, asked, lambda: self.now)
+        asked, note_number = Asked(lambda: self.now), gauge_of_gangs_in_part(self.registry).set
+        self.in_part = GangsInPart(self.cluster.state, self._tell, note_number, asked, lambda: self.now)
         if is_asked:
             asked.note(self.known("x0"))
 

@@ -16,8 +16,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.negotiation.allocating import Allocating
-from extender.plugins.negotiation.known_controller import Reach, known_controllers
-from extender.plugins.negotiation.metrics import ControllerMetrics
+from extender.plugins.negotiation.known_controller import ControllerMetrics, Reach, known_controllers
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.plugins.negotiation.scheduling_contexts import Contexts
