@@ -88,7 +88,6 @@ from extender.plugins.quota import limit_use
 from extender.plugins.quota import limit_use as quota_status
 from extender.plugins.requeue import requeue, rescan, unserved
 from extender.plugins.resource_classes import task as resource_classes
-from extender.plugins.scheduling_gates import plugin as gate_problems
 from extender.plugins.scheduling_gates import task as scheduling_gates
 from extender.plugins.second_opinion import task as second_opinion
 from extender.plugins.second_opinion.task import Disagreements
@@ -295,7 +294,7 @@ def _finds(
         gang_problems.problems,
         limit_use.problems,
         resource_classes.problems,
-        gate_problems.problems(settings),
+        scheduling_gates.problems(settings),
         admission_checks.problems(settings),
         *([unmarked] if settings.scheduling.marked_pods_only else []),
     )

@@ -30,7 +30,7 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.filter import Bounds, filter_nodes
 from extender.framework.handle import Handle
 from extender.framework.leased_work import LeasedWork, WaitingWork
-from extender.framework.pods.stand_in import is_open, stand_in
+from extender.framework.pods.claims import is_open, stand_in
 from extender.framework.queueing_hints import queueing_hint
 from extender.framework.ranking import score_nodes
 from extender.framework.rejected_pods import PATIENCE, Attention, RejectedPod

@@ -7,7 +7,7 @@ from extender.plugins.binding_conditions import BindingConditionsPlugin
 from extender.plugins.gangs.plugin import GangPlugin
 from extender.plugins.preemption.plugin import PreemptionPlugin
 from extender.plugins.quota.plugin import QuotaPlugin
-from extender.plugins.scheduling_gates.plugin import SchedulingGatesPlugin
+from extender.plugins.scheduling_gates.task import SchedulingGatesPlugin
 
 TABLE: Final = (GangPlugin(), BindingConditionsPlugin(), QuotaPlugin(), SchedulingGatesPlugin(), PreemptionPlugin())
 """In the order in which they are asked: the first refusal is what a pod hears."""

@@ -21,7 +21,7 @@ from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, SLICES
 from extender.node.cci.admissions import CciMetrics
 from extender.planning.templates import read_catalog
 from extender.plugins.negotiation.known_controller import ControllerMetrics, KnownController
-from extender.plugins.preemption.metrics import PreemptionMetrics
+from extender.plugins.preemption.preemptor import PreemptionMetrics
 from extender.tools.intake import Budget
 from tests.extender.kube.live_scenes import following, make_claim
 from tests.kit.clusters import DRIVER, claim, local_slice, pod, solver

@@ -34,9 +34,8 @@ from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.held_devices import awaits_kept, found_on, held_for_nominated
 from extender.framework.plugin import Lacking, NodeCheck, Refusal, Refused
-from extender.framework.pods.claims import Blocked, bound_pod, named_claims
+from extender.framework.pods.claims import Blocked, bound_pod, is_open, named_claims, stand_in
 from extender.framework.pods.extended_resources import in_words, request_words, without_devices
-from extender.framework.pods.stand_in import is_open, stand_in
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.planning.changes import Suggest

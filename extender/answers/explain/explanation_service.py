@@ -37,7 +37,7 @@ from extender.cluster.whole_pods import NOT_LISTED, ListedPods
 from extender.config.settings import SchedulingSettings
 from extender.framework.cycle import refreshed
 from extender.framework.decisions.evaluate import Decider
-from extender.framework.pods.stand_in import stand_in
+from extender.framework.pods.claims import stand_in
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.planning.changes import Suggest

@@ -29,8 +29,7 @@ from extender.framework.asked import Asked
 from extender.framework.decision_log import DecisionLog
 from extender.framework.decisions.solver import Solver
 from extender.framework.pod_and_claim_states import PodState, state_of_pod
-from extender.framework.pods.claims import BLOCKED_FOR_LONG, Blocked, claims_of
-from extender.framework.pods.stand_in import stand_in
+from extender.framework.pods.claims import BLOCKED_FOR_LONG, Blocked, claims_of, stand_in
 from extender.framework.problem import Find, Look, Problem
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey

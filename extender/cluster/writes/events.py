@@ -61,7 +61,7 @@ class Note:
         text: for people; another text makes another Event.
         action: CamelCase, what the extender was about to do.
         is_warning: a person should look at it.
-        of_claim: the Event is on the claim of a stand-in (`extender.framework.pods.stand_in`), not on a pod.
+        of_claim: the Event is on the claim of a stand-in (`extender.framework.pods.claims`), not on a pod.
     """
 
     reason: str

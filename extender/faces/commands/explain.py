@@ -40,7 +40,7 @@ from extender.faces.commands.reading import EXPLAINED, check_pod_name, settings_
 from extender.faces.commands.remote import Remote, RemoteError, RemoteOptions
 from extender.faces.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError
 from extender.framework.decisions.solver import Solver
-from extender.framework.pods.stand_in import stand_in
+from extender.framework.pods.claims import stand_in
 from extender.kube.api import Api, ConnectError, ObjectKey, key_of
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import PODS

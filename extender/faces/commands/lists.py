@@ -1,4 +1,7 @@
-"""The lists of `kubectl dra`, and their changes: words and rows of the service's tables, in columns that fit."""
+"""The lists of `kubectl dra`, and their changes: words and rows of the service's tables, in columns that fit.
+
+The list of usage over time is a command of `dra-extender`, too.
+"""
 
 import asyncio
 import json
@@ -12,6 +15,8 @@ import typer
 
 from extender.answers.observe.tables import devices as device_tables
 from extender.answers.observe.tables import pods
+from extender.answers.usage.usage import By
+from extender.answers.usage.usage_table import CELLS, DAY, usage_columns, waits_columns
 from extender.faces.commands.answer_source import AnswerSource, Place, PlaceOptions, Query, run
 from extender.faces.commands.options import WideOutput, command
 from extender.faces.commands.output import note, print_data, print_lines, print_result, show_table
@@ -353,3 +358,42 @@ def _list(place: Place, listing: PrintedList, query: Query, output: WideOutput, 
         await watch(read, listing, output, partial(asyncio.sleep, source.seconds))
 
     run(place, show)
+
+
+@command(
+    "kubectl dra usage --by model --window 6h",
+    "kubectl dra usage -A --step 1h --csv",
+    "dra-extender usage -A --server http://127.0.0.1:8888",
+)
+def usage(
+    *,
+    by: Annotated[By, typer.Option(help="What a row is about.")] = By.NAMESPACE,
+    window: Annotated[str, typer.Option(metavar="TIME", help="The time up to now, from 1m to 24h.")] = DAY,
+    step: Annotated[str, typer.Option(metavar="TIME", help="Print a row for each step of this length.")] = "",
+    waits: Annotated[bool, typer.Option("--waits", help="How long pods waited, by namespace.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print a file for a spreadsheet.")] = False,
+    output: OutputOption = WideOutput.TABLE,
+    place: PlaceOptions,
+) -> None:
+    """Usage over time: devices that claims held, and device-hours, or how long pods waited."""
+    columns = waits_columns(stepped=bool(step)) if waits else usage_columns(by, stepped=bool(step))
+    keys = dict.fromkeys(each for each in ("time", by.value, "driver") if each in columns)
+    listing = PrintedList("/usage", tuple(keys), columns)
+    namespace = place.namespace if by is By.NAMESPACE else ""
+    given = {"by": by.value, "window": window, "step": step, "namespace": namespace, "waits": "true" if waits else ""}
+
+    async def ask(source: AnswerSource) -> Rows:
+        return await read_rows(source, listing, {name: value for name, value in given.items() if value})
+
+    found = run(place, ask)
+    page = TablePage(TableView(columns, iter(()), CELLS), found.items)
+    if csv:
+        typer.echo(page.as_csv(), nl=False)
+    else:
+        print_result(
+            output,
+            names=lambda: ("/".join(key_of(item, listing)) for item in found.items),
+            data=lambda: {"items": [dict(item) for item in found.items]},
+            table=page.as_table,
+        )
+    note(*found.notes)

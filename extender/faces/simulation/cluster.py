@@ -34,7 +34,7 @@ from extender.faces.assembly import Extender, Surroundings, make_extender, make_
 from extender.faces.simulation.scheduling import Placements, devices_of, schedule
 from extender.faces.simulation.workloads import Skipped, expanded
 from extender.framework.decisions.solver import Solver
-from extender.framework.pods.stand_in import stand_in
+from extender.framework.pods.claims import stand_in
 from extender.kube.api import ApiError, ObjectKey, key_of
 from extender.kube.claim_rules import check_expression
 from extender.kube.resources import NAMESPACES, PODS

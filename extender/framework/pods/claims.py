@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from allocator import Claim, ClaimSpec, ClaimTemplate, Features, LeftOut, Reason
+from allocator import Claim, ClaimSpec, ClaimTemplate, Features, LeftOut, Reason, Toleration
 from allocator.audit import BoundPod
 from allocator.model.optional import required
 from allocator.reason import Cause
@@ -21,7 +21,7 @@ from extender.cluster.controller_marks import asks_to_deallocate, is_marked
 from extender.cluster.double_allocations import double_allocation
 from extender.cluster.objects.claims import ClaimObject, is_immediate, mode_problem
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.objects.pods import CORDON, NodeRequirements, Pod, PodClaim
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.extended_resources import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
@@ -46,6 +46,11 @@ _FOR_ANOTHER: Final = Cause("claim-for-another-pod", "claim {claim} is being all
 
 BLOCKED_FOR_LONG: Final = frozenset({_UNREADABLE, _MISSING, _NOT_FOR_POD, _FULL, _VOID, _MODE})
 """Causes that do not pass by themselves."""
+
+_LOWEST: Final = -(2**31)
+"""The priority of a stand-in: devices that are kept for nominated pods stay theirs, whatever their priority is."""
+
+_ANY_TAINT: Final = NodeRequirements(tolerations=(Toleration("", "Exists"),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,3 +324,23 @@ def _claim_to_come(pod: Pod, entry: PodClaim, snapshot: Snapshot) -> ClaimObject
     if found is None or template is None:
         return None
     return replace(found, claim=replace(found.claim, annotations=template.annotations))
+
+
+def is_open(node: NodeObject) -> bool:
+    """Whether a claim without a pod may be allocated for a node: the node is not cordoned. Taints are ignored."""
+    return CORDON not in node.taints[:1]
+
+
+def stand_in(claim: Claim) -> Pod:
+    """Return a pod that needs nothing but a claim, with the name and the uid of the claim.
+
+    A claim that is allocated without a pod is decided as the claim of this pod, which does not exist.
+    """
+    return Pod(
+        claim.namespace,
+        claim.name,
+        claim.uid,
+        priority=_LOWEST,
+        claims=(PodClaim(claim.name, claim.name),),
+        requirements=_ANY_TAINT,
+    )

@@ -1,9 +1,10 @@
 """Judges jobs one after the other: whether all pods of each find devices beside those that are promised already."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from allocator import ClassMembers, InvalidObjectError, Limits, SearchLimitError
@@ -14,15 +15,16 @@ from extender.cluster.objects.kueue import PodSet, Workload
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.bound_pods import is_pinned, lacks_some
-from extender.framework.decisions.solver import Solver
+from extender.framework.cycle import policy_of
+from extender.framework.decisions.solver import No, Solver
 from extender.framework.filter import FilterResult
 from extender.framework.pods.claims import Blocked, claims_of
 from extender.framework.pods.extended_resources import request_nouns
+from extender.framework.ranking import score_nodes
 from extender.planning.kube_scheduler import SchedulerChecks
-from extender.planning.planner import LateError, Planner, as_planned
+from extender.planning.planner import LateError, Planner, Queued, as_planned
 from extender.planning.queue import waiting_pods
-from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, StandIn, label_of, stand_in
-from extender.plugins.admission_checks.placing import place_equal
+from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, StandIn, copies, label_of, stand_in
 
 PLAN_SECONDS: Final = 10.0
 """The longest time for the pods of one job, and for those to come of all jobs that devices are kept for."""
@@ -35,6 +37,9 @@ WAITING_SECONDS: Final = 1.0
 
 CLASS_SECONDS: Final = 1.0
 """The longest time for the selectors of one class. If the time is up, any driver may have devices of the class."""
+
+_PODS_AT_ONCE: Final = 512
+"""The pods that have plain turns at a time: more than one claim may be reserved for."""
 
 _MOST_REASONS: Final = 3
 _LONGEST: Final = 1000
@@ -124,6 +129,98 @@ class Stakes:
         except SearchLimitError:
             return frozenset(each.driver for each in pools)
         return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The cluster after equal pods had their turn.
+
+    Attributes:
+        fork: the cluster with the pods that got a node.
+        number: how many pods got a node.
+        refusal: filter's answer for the first pod that got none; None: all pods got a node, or the time was up.
+    """
+
+    fork: Snapshot
+    number: int
+    refusal: FilterResult | None = None
+
+
+def place_equal(pod: Pod, number: int, fork: Snapshot, names: Sequence[str], planner: Planner) -> Placed:
+    """Put equal pods on a fork. After each pod, only its node is asked again.
+
+    A node that refuses one pod refuses the others as well: the fork only gets fuller. This does not hold for a claim
+    that all of the pods use, so such pods have plain turns.
+
+    Args:
+        pod: a stand-in; its copies are placed.
+        number: how many copies are placed.
+        fork: the cluster.
+        names: the nodes.
+        planner: has the time limit, and remembers the cluster that the fork comes from.
+    """
+    if any(each.claim_name is not None for each in pod.claims):
+        return _by_turns((Queued(each, pod.uid) for each in copies(pod, number)), fork, names, planner)
+    left = deque[str]()
+    placed = 0
+    try:
+        for each in copies(pod, number):
+            planner.solver.look()
+            found = _next(each, left, fork, names, planner)
+            if isinstance(found, FilterResult):
+                return Placed(fork, placed, found)
+            fork, placed = found, placed + 1
+    except TimeoutError:
+        pass
+    return Placed(fork, placed)
+
+
+def _next(
+    pod: Pod, left: deque[str], fork: Snapshot, names: Sequence[str], planner: Planner
+) -> Snapshot | FilterResult:
+    """Return the fork with the pod on the next node that takes it, or filter's answer about all nodes.
+
+    ``left`` has the nodes that may take the pod, the best first. Nodes that do not take it are dropped.
+    """
+    planned, there = as_planned(pod, fork)
+    found = _on_first(planned, left, there, planner)
+    if found is not None:
+        return found
+    result = planner.takers(pod, names, fork)
+    left.extend(_best_first(pod, result, planner))
+    found = _on_first(planned, left, there, planner)
+    return result if found is None else found
+
+
+def _on_first(pod: Pod, left: deque[str], fork: Snapshot, planner: Planner) -> Snapshot | None:
+    while left:
+        name = left[0]
+        if not SchedulerChecks(fork, [name]).rejections(pod) and planner.filter(pod, [name], fork).passed:
+            found = planner.place(pod, name, fork)
+            if not isinstance(found, No):
+                return found
+        left.popleft()
+    return None
+
+
+def _best_first(pod: Pod, result: FilterResult, planner: Planner) -> Sequence[str]:
+    policy = policy_of(pod, planner.solver.policy) or planner.solver.policy
+    scores = dict(zip(result.passed, score_nodes(result.passed, result.merits, policy), strict=True))
+    return sorted(result.passed, key=lambda name: -scores[name])
+
+
+def _by_turns(queue: Iterator[Queued], fork: Snapshot, names: Sequence[str], planner: Planner) -> Placed:
+    """Give pods plain turns, some at a time: a plan goes through all of its pods, even after one got no node."""
+    placed = 0
+    while some := tuple(islice(queue, _PODS_AT_ONCE)):
+        try:
+            end = planner.long_turns(some, fork, names)
+        except LateError as late:
+            return Placed(late.so_far.snapshot, placed + len(late.so_far.nodes))
+        fork, placed = end.snapshot, placed + len(end.nodes)
+        if end.refusals:
+            return Placed(fork, placed, next(iter(end.refusals.values())))
+    return Placed(fork, placed)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from allocator import DeviceId
 from allocator.tools import Recent
@@ -29,7 +30,7 @@ from extender.framework.task import UNTIL_NEWS, BackgroundTask
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError, revision
 from extender.planning.kube_scheduler import rejection
 from extender.plugins.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
-from extender.plugins.preemption.metrics import PreemptionMetrics
+from extender.tools.metrics import WAITING_SECONDS as WAITING_BUCKETS
 from extender.tools.table import Item, Row, TableView, matches
 
 logger = structlog.get_logger()
@@ -88,6 +89,31 @@ class Nomination:
         return self.failed is not None and now < self.failed + RETRY_SECONDS
 
 
+class OutcomeMetrics:
+    """Counts what victims of preemptions were good for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._in_vain = Counter(
+            "dra_extender_preemption_victims_in_vain",
+            "Evicted pods whose devices the pod did not take, although the node and the devices were left for it.",
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "dra_extender_preemption_duration_seconds",
+            "Time from the choice of the victims until the pod is bound.",
+            buckets=WAITING_BUCKETS,
+            registry=registry,
+        )
+
+    def in_vain(self, victims: int) -> None:
+        """A pod did not take the devices of this number of victims."""
+        self._in_vain.inc(victims)
+
+    def took(self, seconds: float) -> None:
+        """A pod was bound to the node where victims were evicted for it."""
+        self._seconds.observe(seconds)
+
+
 class Nominations:
     """The nominations of a cluster, also those that another process has written.
 
@@ -107,7 +133,7 @@ class Nominations:
         solver: Solver,
         nominator: Nominator,
         is_binding: Callable[[str], bool],
-        metrics: PreemptionMetrics,
+        metrics: OutcomeMetrics,
         limits: EvictionLimits,
         planned: Callable[[], Snapshot],
     ) -> None:

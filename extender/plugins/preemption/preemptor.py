@@ -23,6 +23,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter
 
 from allocator import AllocatorError
 from allocator.tools import Recent
@@ -55,8 +56,7 @@ from extender.plugins.preemption.choice import (
     without_rivals,
 )
 from extender.plugins.preemption.eviction_limits import LOOKING_SECONDS, EvictionCaps, EvictionLimits, EvictionRefusal
-from extender.plugins.preemption.metrics import PreemptionMetrics
-from extender.plugins.preemption.nominations import KeptOfBound, Nominations
+from extender.plugins.preemption.nominations import KeptOfBound, Nominations, OutcomeMetrics
 from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
 from extender.tools.fairness import ReportingMemory, Turns
 from extender.tools.offload import Of, Offload
@@ -166,6 +166,43 @@ class _Chosen:
     names: Sequence[str]
 
 
+class PreemptionMetrics:
+    """Counts preemptions and their victims.
+
+    Attributes:
+        outcomes: counts what the victims were good for.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._preemptions = Counter(
+            "dra_extender_preemptions", "Preemptions: pods for which others were evicted.", registry=registry
+        )
+        self._victims = Counter(
+            "dra_extender_preemption_victims",
+            "Pods evicted so that a pod of higher priority gets their devices.",
+            registry=registry,
+        )
+        self._refused = Counter(
+            "dra_extender_evictions_refused",
+            "Preemptions that were put off: a cap of evictions, or evictions in vain before.",
+            ["by"],
+            registry=registry,
+        )
+        self.outcomes = OutcomeMetrics(registry)
+
+    def preempted(self) -> None:
+        """The first victim of a preemption was evicted."""
+        self._preemptions.inc()
+
+    def evicted(self, victims: int) -> None:
+        """Note how many pods were evicted for another pod."""
+        self._victims.inc(victims)
+
+    def refused(self, by: str) -> None:
+        """A pod may not evict others now. ``by``: what keeps it from that (`RefusedBy`)."""
+        self._refused.labels(by).inc()
+
+
 class PreemptionWrites(NamedTuple):
     """Writes nominations, and evicts pods.
 
@@ -224,7 +261,9 @@ class Preemptor(BackgroundTask):
         self._chosen: dict[str, _Chosen] = {}
         self._evicting: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, Preemption] = {}
-        self._nominations = Nominations(state, solver, writes.nominator, is_binding, metrics, limits, self._planned)
+        self._nominations = Nominations(
+            state, solver, writes.nominator, is_binding, metrics.outcomes, limits, self._planned
+        )
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod. The latest call counts: a scheduler asks about a nominated node before all others.

@@ -1,23 +1,34 @@
-"""Lifts the gates of pods, in the replica that holds the lease."""
+"""Lifts the gates of pods, in the replica that holds the lease; and tells people of gates.
+
+`SchedulingGatesPlugin` says what keeps a pod from its scheduler. `problems` finds gates that nobody lifts: the setting
+is off, or the scheduler of the pod is none of ours.
+"""
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import Counter as CounterMetric
 
 from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.lease import SharedLease
 from extender.cluster.writes.pods import lift_gate
+from extender.config.settings import Settings
 from extender.framework.bind_errors import BindError
 from extender.framework.handle import Handle
-from extender.framework.plugin import Refused
+from extender.framework.plugin import Plugin, Refused
+from extender.framework.problem import Find, Look, Problem
 from extender.framework.task import BackgroundTask, Rejection
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, WriteRefusedError
+from extender.kube.resources import NAMESPACES
+from extender.planning.kube_scheduler import at_gate, no_attempt
 from extender.plugins.scheduling_gates.gate_queue import GateQueue
 from extender.plugins.scheduling_gates.pod_lines import Line, PodLines
 from extender.plugins.scheduling_gates.shares import Bounds
@@ -30,14 +41,16 @@ class GateMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         text = "Pods that wait at the scheduling gate: those that are held, and those that wait for their turn."
         self._pods = Gauge("dra_extender_gated_pods", text, ["state"], registry=registry)
-        self._lifted = Counter("dra_extender_lifted_gates", "Scheduling gates that were lifted.", registry=registry)
-        self._failed = Counter(
+        self._lifted = CounterMetric(
+            "dra_extender_lifted_gates", "Scheduling gates that were lifted.", registry=registry
+        )
+        self._failed = CounterMetric(
             "dra_extender_lifted_gates_failed", "Scheduling gates that could not be lifted.", registry=registry
         )
         self.at_gate(0, 0)
 
     def at_gate(self, held: int, waiting: int) -> None:
-        """So many pods are held, and so many wait for their turn."""
+        """Note how many pods are held, and how many wait for their turn."""
         self._pods.labels("held").set(held)
         self._pods.labels("waiting").set(waiting)
 
@@ -69,6 +82,10 @@ KEPT_PAUSES: Final = 4096
 
 _LEASE: Final = ""
 """Stands for a namespace where a pause is that of the lease."""
+
+_ADVICE: Final = (
+    "turn on schedulingGates.enabled; or take the policy dra-extender-gate away, and lift the gates that are left"
+)
 
 logger = structlog.get_logger()
 
@@ -241,3 +258,34 @@ def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     lines = PodLines(handle.state, handle.settings.scheduling.scheduler_names)
     queue = GateQueue(handle.decider, Bounds(settings.most_lifted, settings.most_hopeless), partial(_told, handle))
     return [GateLifter(handle.state, handle.api, lease, lines, queue, metrics)]
+
+
+class SchedulingGatesPlugin(Plugin):
+    """Tells of the gate of a pod. It refuses no pod: a pod that has its turn is tried, and no other is asked about."""
+
+    name = "scheduling-gates"
+    of_pod = ("gates",)
+
+    def notes(self, pod: Pod, snapshot: Snapshot) -> Sequence[str]:
+        """Return what keeps the pod from its scheduler."""
+        text = at_gate(pod)
+        return (text,) if text else ()
+
+
+def problems(settings: Settings) -> Find:
+    """Make the finder of gates that nobody lifts."""
+    gates, schedulers = settings.scheduling_gates, settings.scheduling.scheduler_names
+
+    def find(look: Look) -> Iterator[Problem]:
+        """Yield a problem for each namespace with such pods."""
+        stuck = Counter[str]()
+        for pod in look.snapshot.pods.values():
+            look.pause()
+            if pod.awaits_turn and pod.is_pending and (not gates.enabled or no_attempt(pod, schedulers)):
+                stuck[pod.namespace] += 1
+        for namespace, number in stuck.items():
+            pods = "1 pod waits" if number == 1 else f"{number} pods wait"
+            text = f"{pods} at the scheduling gate dra-extender.dev/turn, and nobody lifts it"
+            yield Problem("gate", NAMESPACES.kind, ObjectKey("", namespace), text, "these pods wait for ever", _ADVICE)
+
+    return find

@@ -24,7 +24,7 @@ from extender.framework.wire import decode_bind, decode_filter, decode_preempt
 from extender.kube.api import ObjectKey
 from extender.planning.queue import shapes_of, waiting_pods
 from extender.plugins.preemption.plugin import PreemptionPlugin
-from extender.plugins.scheduling_gates.plugin import SchedulingGatesPlugin
+from extender.plugins.scheduling_gates.task import SchedulingGatesPlugin
 from extender.plugins.table import TABLE
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from extender.cluster.objects.kueue import parse_workload
 from extender.planning.planner import Planner, Queued
 from extender.plugins.admission_checks.jobs import copies, stand_in
-from extender.plugins.admission_checks.placing import place_equal
+from extender.plugins.admission_checks.judging import place_equal
 from tests.extender.plugins.admission_checks.scenes import pods, template, workload
 from tests.kit.clusters import GPU, claim, claim_template, local_slice, node, pod, request, snapshot_of, solver
 from tests.kit.objects.quotas import limited, quota

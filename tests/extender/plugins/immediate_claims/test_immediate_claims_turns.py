@@ -13,7 +13,7 @@ from extender.cluster.objects.claims import ClaimObject, parse_claim_object, pri
 from extender.framework.bind_errors import BindError
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.leased_work import MOST_LONG, PIECE_SECONDS
-from extender.framework.pods.stand_in import stand_in
+from extender.framework.pods.claims import stand_in
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.immediate_claims import MOST_CLAIMS, best_node, in_order

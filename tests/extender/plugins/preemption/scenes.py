@@ -16,8 +16,7 @@ from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import PODS
 from extender.plugins.preemption.eviction_limits import EvictionCaps, EvictionLimits
-from extender.plugins.preemption.metrics import PreemptionMetrics
-from extender.plugins.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
+from extender.plugins.preemption.preemptor import PATIENCE_SECONDS, PreemptionMetrics, PreemptionWrites, Preemptor
 from extender.plugins.table import PLUGINS
 from extender.tools.offload import at_once
 from tests.kit.binders import bind_error, binder_over

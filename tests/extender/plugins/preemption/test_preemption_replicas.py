@@ -31,8 +31,7 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
 from extender.lab.cluster import ClaimController
 from extender.plugins.preemption.eviction_limits import EvictionLimits
-from extender.plugins.preemption.metrics import PreemptionMetrics
-from extender.plugins.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
+from extender.plugins.preemption.preemptor import PATIENCE_SECONDS, PreemptionMetrics, PreemptionWrites, Preemptor
 from extender.tools.offload import at_once
 from tests.extender.framework.bind.interleaving import BrokenError, Dice, Step, play
 from tests.extender.framework.bind.replica_gates import Gate, Late, Records, Stop, Watch
