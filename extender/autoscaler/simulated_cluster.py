@@ -42,9 +42,9 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
+from extender.framework.decisions.verdict import Reasons
 from extender.framework.filter import FilterResult
 from extender.framework.pods.extended_resources import class_serving
-from extender.framework.reasons import Reasons
 from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import SchedulerChecks
 from extender.planning.node_room import NodeRoom, demand_of

@@ -1,8 +1,8 @@
 """A controller on HTTP: one process, one question at a time.
 
 Of several processes of a controller, on several nodes, one at a time serves. A Lease says which one. A leader that
-could not renew its lease ends before another process takes it. If the leader only slept, it looks at its clock before
-the next question, and ends then. What it was deciding is as after a crash.
+could not renew its lease ends before another process takes it. A leader that was suspended looks at its clock before
+the next question, and ends if its time is up. What it has not finished is left as after a crash.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _TURN_SECONDS: Final = 1.0
 """Between two looks at the lease."""
 
 SURE_SECONDS: Final = float(LONG.lasts - LONG.renewal)
-"""After a look at a lease that we have, nobody else takes it for this time."""
+"""If a look finds that this process has the lease, no other process can take the lease for this time."""
 
 
 @dataclass(slots=True)

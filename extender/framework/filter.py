@@ -25,11 +25,13 @@ from extender.framework.cycle import CLAIMS, DEVICES, Admitted, Cycle, admitted,
 from extender.framework.decisions.evaluate import MOST_NEW_NODES, Decided, Decider, Lookup
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import (
+    NO_REASONS,
     NOT_KNOWN,
     NOTHING_NEEDED,
     TOO_LATE,
     UNKNOWN_NODE,
     PendingReason,
+    Reasons,
     Verdict,
     Verdicts,
 )
@@ -38,7 +40,6 @@ from extender.framework.passed_over_nodes import LATE_SECONDS, LateNodes
 from extender.framework.plugin import NodeCheck, Refusal, Refused
 from extender.framework.pods.extended_resources import Needs, reaches_anywhere
 from extender.framework.ranking import Merits, Ranking
-from extender.framework.reasons import NONE, Reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +428,7 @@ class FilterQuestion:
         if not passed and TOO_LATE in decided.verdicts:
             raise TimeoutError
         unresolvable = ranking.refused().beside(Reasons.of(over)) if over else ranking.refused()
-        failed, nominated = NONE, self.cycle.pod.nominated_node
+        failed, nominated = NO_REASONS, self.cycle.pod.nominated_node
         if nominated and nominated in unresolvable and self._fits_later(nominated):
             failed, unresolvable = Reasons.alike((nominated,), WAITING), unresolvable.without(nominated)
         if passed:

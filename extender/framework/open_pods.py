@@ -32,11 +32,11 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.decisions.verdict import Reasons
 from extender.framework.filter import FilterResult
 from extender.framework.pods.extended_resources import wanted
 from extender.framework.pods.negotiated_claims import names_controller
 from extender.framework.ranking import Merits
-from extender.framework.reasons import Reasons
 from extender.kube.api import revision
 from extender.kube.resources import PODS
 from extender.tools.fairness import WaitingBudget

@@ -22,8 +22,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
-from extender.framework.decisions.verdict import Verdict, Verdicts
-from extender.framework.reasons import Reasons
+from extender.framework.decisions.verdict import Reasons, Verdict, Verdicts
 
 NOTHING: Final = -1
 

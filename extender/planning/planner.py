@@ -23,12 +23,12 @@ from extender.cluster.timeline import ChangeLog
 from extender.framework.cycle import Cycle, policy_of, refreshed
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
+from extender.framework.decisions.verdict import Reasons
 from extender.framework.filter import Bounds, FilterResult, filter_nodes
 from extender.framework.held_devices import found_on
 from extender.framework.pods.claims import Blocked, PodClaims, claim_from_template, claims_of, not_ready, unready
 from extender.framework.pods.extended_resources import Needs
 from extender.framework.ranking import score_nodes
-from extender.framework.reasons import Reasons
 from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import FirstNode, NodeChoice, SchedulerChecks, rejection
 

@@ -1,17 +1,22 @@
-"""Pending pods in the order of their turns, and by shape: what helps one pod of a shape helps each."""
+"""Pending pods in the order of their turns, and by shape: what helps one pod of a shape helps each.
+
+Pods of one likeness (`likeness_of`) get the same answer about devices from every node. Pods of one shape also get the
+same answers from kube-scheduler's own checks.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from allocator.policies import FIRST_FIT
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import open_cycle
 from extender.framework.decisions.evaluate import signature_of
 from extender.framework.decisions.solver import Solver
-from extender.framework.pods.claims import Blocked
+from extender.framework.pods.claims import Blocked, claims_of
 from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import Attempts, SchedulerChecks
 from extender.planning.planner import Queued, as_planned
@@ -120,3 +125,25 @@ def _key(pod: Pod, snapshot: Snapshot, users: Counter[ObjectKey], solver: Solver
         snapshot.never_preempts(pod),
         pod.namespace if solver.plugins.count_holders(pod, snapshot) else "",
     )
+
+
+def likeness_of(pod: Pod, snapshot: Snapshot) -> Hashable:
+    """Equal for pods that get the same answer from every node."""
+    claims = claims_of(pod, snapshot)
+    if isinstance(claims, Blocked) or claims.allocated or claims.negotiated:
+        return pod.uid
+    special = claims.special
+    if special.made or special.void or special.assumed or pod.extended_claim or pod.nominated_node:
+        return pod.uid
+    namespace = pod.namespace if snapshot.quotas_in.get(pod.namespace) else ""
+    signature = signature_of([each.claim for each in claims.pending], snapshot.classes, FIRST_FIT)  # all policies agree
+    resources = likeness_of_resources(pod) if snapshot.node_requests is not None and snapshot.inventory.taking else ()
+    return pod.priority, pod.requirements, pod.policy, namespace, signature, pod.containers, resources
+
+
+def likeness_of_resources(pod: Pod) -> Hashable:
+    """Equal for pods that take the same of a node, with devices that take some of the node as well."""
+    own, places = pod.resources, {each.name: place for place, each in enumerate(pod.claims)}
+    amounts = [tuple(sorted(each.items())) for each in (own.containers, own.overhead)]
+    users = tuple(tuple(places.get(name) for name in names) for _, names in own.users)
+    return *amounts, users, repr(own.envelope)

@@ -391,9 +391,10 @@ class UnaskedPods:
         self._known: tuple[int, dict[str, str]] = (-1, {})
 
     def reasons(self, snapshot: Snapshot, seconds: float = _SECONDS) -> Callable[[Pod], str]:
-        """What tells why a pending pod of a snapshot waits, for one table; for so many seconds, new pods are judged.
+        """Return a function that says why a pending pod of the snapshot waits, for one table.
 
-        Threads may ask at the same time: both find the same.
+        The function judges new pods for this number of seconds, and returns `LATER` for the rest. Several threads may
+        call it at the same time: they find the same reasons.
         """
         clock = self._decider.solver.clock
         until, pause = clock() + seconds, self._turn()

@@ -50,11 +50,10 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import Admitted, Cycle
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
-from extender.framework.decisions.verdict import OUT_OF_TIME
+from extender.framework.decisions.verdict import OUT_OF_TIME, Reasons
 from extender.framework.filter import Bounds, FilterQuestion
 from extender.framework.plugin import NodeCheck, Refusal
 from extender.framework.pods.extended_resources import Needs
-from extender.framework.reasons import Reasons
 from extender.planning.changes import Suggest, Target
 from extender.planning.kube_scheduler import SchedulerChecks
 

@@ -15,10 +15,10 @@ from extender.kube.api import ObjectKey
 from extender.tools.table import QueryError
 
 MOST_OF_A_KIND: Final = 8
-"""Of each kind, so many objects are told: a person types one more letter."""
+"""The most objects of a kind in an answer. A person who is looking for another one types one more letter."""
 
 LONGEST: Final = 253
-"""Characters of what is looked for: a name of Kubernetes has no more."""
+"""The most characters of a search text: a name of Kubernetes has no more."""
 
 _PAUSE_AFTER: Final = 256
 """Names between two pauses for other work."""

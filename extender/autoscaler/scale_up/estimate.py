@@ -42,12 +42,12 @@ from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No, Solver
-from extender.framework.likeness import likeness_of_resources
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources import class_serving
 from extender.planning.kube_scheduler import Attempts, not_modeled_on_new_nodes
 from extender.planning.node_room import least_devices, stranded_devices, typical_devices
 from extender.planning.planner import Planner
+from extender.planning.queue import likeness_of_resources
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"

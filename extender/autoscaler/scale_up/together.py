@@ -2,7 +2,7 @@
 
 New nodes for a part of a gang would stay empty, so a plan serves a gang whole or not at all. An autoscaler knows no
 gangs. It names the pods that it has put on new nodes in its own simulation, so pods of a gang may be missing in its
-request. These pods count, too: each finds a node that is there, or needs a new one.
+request. These pods count, too: each fits on an existing node, or needs a new one.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
@@ -21,12 +21,12 @@ from extender.plugins.gangs.gang import GANG, Gang, gang_at
 
 
 class WaitingGang(NamedTuple):
-    """A gang some of whose pods wait for nodes.
+    """A gang with pods that wait for nodes.
 
     Attributes:
-        reason: why its pods wait now.
-        others: the pending pods that nobody asked about and that find no node that is there.
-        placed: how many pods have a node, or find one that is there.
+        reason: why the pods wait now.
+        others: the pending pods that are not in the request, and that fit on no existing node.
+        placed: the number of pods that have a node, or fit on an existing one.
     """
 
     gang: Gang

@@ -22,10 +22,10 @@ from extender.lab.api import MemoryApi
 
 _PATIENT_SECONDS: Final = 0.2
 _MOST_SECONDS: Final = 90.0
-"""How long a scene waits for something before it goes on without it."""
+"""The longest time that a scene waits for something before it goes on without it."""
 
 PEOPLE: Final = "people"
-"""The namespace of notebooks, of which nothing is told."""
+"""The namespace of notebooks. The demo announces nothing about them."""
 
 _NOTEBOOKS: Final = 4
 """The most notebooks at a time: they leave room for the other pods."""
@@ -36,7 +36,7 @@ class Stage:
     """The stage where scenes are played.
 
     Attributes:
-        chance: from the seed.
+        chance: random numbers from the seed.
         pause: waits for some seconds of the demo.
     """
 

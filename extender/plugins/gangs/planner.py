@@ -24,13 +24,13 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.held_devices import held_for_nominated
-from extender.framework.likeness import likeness_of
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.node_resources import is_counted
 from extender.framework.pods.reduced_claims import have_choice, least_first, level
 from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import likely_nodes
 from extender.planning.planner import Planner
+from extender.planning.queue import likeness_of
 from extender.plugins.gangs.gang import Gang
 from extender.plugins.gangs.rejected_members import RejectedMembers
 from extender.plugins.gangs.search import EVERYWHERE, Domain, GangPlan, GangSearch, Seat, Seating, Shortfall, domains_of

@@ -19,10 +19,10 @@ from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import policy_of
 from extender.framework.decisions.solver import No
+from extender.framework.decisions.verdict import Reasons
 from extender.framework.filter import Bounds, FilterResult, ask
 from extender.framework.pods.extended_resources import request_nouns
 from extender.framework.pods.reduced_claims import left_out
-from extender.framework.reasons import Reasons
 from extender.planning.planner import Grant, Planner
 
 

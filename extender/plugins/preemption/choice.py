@@ -24,8 +24,8 @@ from extender.cluster.timeline import Reach, Timeline, roams
 from extender.framework.cycle import feasible_on, is_feasible
 from extender.framework.decisions.solver import Solver
 from extender.framework.held_devices import held_for_nominated
-from extender.framework.likeness import likeness_of
 from extender.planning.kube_scheduler import rejection
+from extender.planning.queue import likeness_of
 from extender.plugins.preemption.evictions import Evictions, is_evictable_unbound, violations
 from extender.tools.smallest_set import Members
 

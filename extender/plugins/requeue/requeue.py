@@ -24,7 +24,6 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.held_devices import found_on
-from extender.framework.likeness import likeness_of
 from extender.framework.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.framework.rejected_pods import (
     LOOK_SECONDS,
@@ -38,6 +37,7 @@ from extender.framework.rejected_pods import (
 from extender.framework.task import UNTIL_NEWS, BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.planner import Planner, UndecidedError
+from extender.planning.queue import likeness_of
 from extender.plugins.requeue.over_quota import OverQuota
 from extender.tools.fairness import ReportingMemory, Turns
 from extender.tools.faults import Faults

@@ -25,11 +25,11 @@ from extender.cluster.objects.pods import WAITS, Pod
 from extender.cluster.writes.events import Note
 from extender.cluster.writes.pods import condition_patch, patch_status
 from extender.framework.handle import Handle
-from extender.framework.likeness import likeness_of
 from extender.framework.pods.extended_resources import request_nouns
 from extender.framework.rejected_pods import PATIENCE
 from extender.framework.task import UNTIL_NEWS, BackgroundTask, Rejection, share_of
 from extender.kube.api import Api, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError
+from extender.planning.queue import likeness_of
 from extender.tools.fairness import FairMemory, Turns
 from extender.tools.faults import Faults
 

@@ -16,10 +16,10 @@ from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.timeline import Reach
 from extender.framework.bound_pods import lacks_some, needs_claims
 from extender.framework.decisions.evaluate import Decider
-from extender.framework.likeness import likeness_of
 from extender.framework.plugin import Refused
 from extender.framework.queueing_hints import queueing_hint
 from extender.kube.api import ObjectKey
+from extender.planning.queue import likeness_of
 from extender.plugins.scheduling_gates.gated_pods import (
     NOT_KNOWN,
     WHOLE,

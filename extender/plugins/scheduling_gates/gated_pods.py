@@ -23,9 +23,9 @@ from extender.framework.cycle import CLAIMS, tried_in_vain
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import FilterResult, Known, ask
-from extender.framework.likeness import likeness_of, likeness_of_resources
 from extender.framework.plugin import Refusal, Refused
 from extender.planning.kube_scheduler import contradiction, rejection
+from extender.planning.queue import likeness_of, likeness_of_resources
 from extender.plugins.scheduling_gates.shares import FEW, Account, Shares
 
 _CONTRADICTION: Final = Cause("group-contradicts", "{detail}")

@@ -18,9 +18,8 @@ from extender.framework.background_runner import (
     BackgroundRunner,
 )
 from extender.framework.bind_errors import BindError
-from extender.framework.decisions.verdict import UNKNOWN_NODE
+from extender.framework.decisions.verdict import UNKNOWN_NODE, Reasons
 from extender.framework.filter import FilterResult
-from extender.framework.reasons import Reasons
 from extender.framework.task import UNTIL_NEWS, BackgroundTask, Rejection
 from extender.framework.victims import Victims
 from extender.framework.wire import FilterArgs

@@ -6,9 +6,8 @@ import pytest
 
 from allocator import Limits
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, KEPT
-from extender.framework.decisions.verdict import UNKNOWN_NODE
+from extender.framework.decisions.verdict import UNKNOWN_NODE, Reasons
 from extender.framework.filter import Code, FilterResult
-from extender.framework.reasons import Reasons
 from extender.framework.task import Rejection
 from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLAIMS, NODES, PODS

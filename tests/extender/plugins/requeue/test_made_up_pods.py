@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
-from extender.framework.decisions.verdict import UNKNOWN_NODE
+from extender.framework.decisions.verdict import UNKNOWN_NODE, Reasons
 from extender.framework.filter import FilterResult, filter_nodes
-from extender.framework.reasons import Reasons
 from extender.framework.task import UNSEEN, Rejection, share_of
 from extender.kube.api import ObjectKey
 from extender.plugins.gangs.gang import GANG

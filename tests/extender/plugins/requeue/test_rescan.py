@@ -6,9 +6,8 @@ import pytest
 
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.framework.decisions.verdict import UNKNOWN_NODE
+from extender.framework.decisions.verdict import UNKNOWN_NODE, Reasons
 from extender.framework.filter import FilterResult, filter_nodes
-from extender.framework.reasons import Reasons
 from extender.framework.task import BackgroundTask, Found, Rejection
 from extender.plugins.requeue.requeue import MOST_PODS
 from extender.plugins.requeue.rescan import (

@@ -11,10 +11,9 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import GATE, Pod
 from extender.cluster.writes.lease import SharedLease
 from extender.framework.decisions.evaluate import Decider
-from extender.framework.decisions.verdict import UNKNOWN_NODE
+from extender.framework.decisions.verdict import UNKNOWN_NODE, Reasons
 from extender.framework.filter import FilterResult, filter_nodes
 from extender.framework.plugin import Refused
-from extender.framework.reasons import Reasons
 from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, NODES, PODS, SLICES

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from allocator import Reason
 from allocator.reason import Cause, request_noun
+from extender.framework.decisions.verdict import Reasons
 from extender.framework.pods.extended_resources import request_nouns
-from extender.framework.reasons import Reasons
 from tests.kit.clusters import parsed, pod
 
 FULL = Cause("full", "no free device for {request}")
