@@ -57,7 +57,7 @@ class Bound:
 
 BOUNDS: Final = {
     "filter, answer known": Bound(34, 2, 107, "40 modules, 110 moves"),
-    "filter, new signature": Bound(36, 30, 275, "75 modules, 400 moves"),
+    "filter, new signature": Bound(35, 30, 275, "75 modules, 400 moves"),
     "bind": Bound(40, 27, 346, "45 + 28 modules, 350 moves"),
 }
 """What each call does today. A change that makes it less lowers the bound; none raises it."""

@@ -27,12 +27,12 @@ class Times:
     give_back: timedelta | None
 
     def gives_back_at(self, job: Job) -> datetime | None:
-        """When a job gives its quota back; None: never."""
+        """Return when a job gives its quota back; None: never."""
         return None if self.give_back is None else datetime.fromisoformat(job.workload.reserved) + self.give_back
 
 
 def answer(job: Job, verdict: Verdict, at: datetime, times: Times) -> RawObject:
-    """The entry of each of the job's checks. Its text is equal as long as nothing changes."""
+    """Return the entry for each check of the job. The text is equal as long as nothing changes."""
     if not verdict.reason:
         return _ready(job, verdict, at, times)
     back = times.gives_back_at(job)
@@ -61,21 +61,21 @@ def _entry(state: str, message: str, at: datetime) -> RawObject:
 
 
 def is_new(entry: RawObject, state: CheckState, verdict: Verdict) -> bool:
-    """Whether an entry says something that the status does not say yet. What is kept anew is new."""
+    """Whether an entry says something new. It does if devices are kept anew."""
     is_kept_anew = entry["state"] == READY and verdict.pods > 0
     return (entry["state"], entry["message"]) != (state.state, state.message) or is_kept_anew
 
 
 def is_better_words(entry: RawObject, state: CheckState) -> bool:
-    """Whether an entry only says in other words what we have said before: that the job waits."""
+    """Whether an entry only gives another reason why the job waits."""
     return entry["state"] == state.state == PENDING and state.message.startswith(_WAITING)
 
 
 def as_entry_of(state: CheckState, answered: RawObject) -> RawObject:
-    """The answer as the entry of a check, with what stays of the old one.
+    """Return the answer as the entry of a check, with the fields of the old entry that stay.
 
-    The time of the last transition stays, but a job that is ready anew is kept for anew. Its updates of pod sets stay,
-    whoever has written them: while an entry is ready, Kueue refuses others.
+    The time of the last transition stays, except for a job that is ready again: devices are kept for it from now on.
+    The updates of pod sets stay, whoever has written them: while an entry is ready, Kueue refuses other updates.
     """
     if answered["state"] != state.state:
         return answered

@@ -35,10 +35,10 @@ _HELPFUL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A workload with quota that has entries of checks that are answered here.
+    """A workload with quota and with entries of checks that are answered here.
 
     Attributes:
-        names: of these checks.
+        names: the names of these checks.
     """
 
     workload: Workload
@@ -46,7 +46,7 @@ class Job:
 
     @classmethod
     def of(cls, workload: Workload | None, checks: Collection[str]) -> "Job | None":
-        """The job of a workload; None if none of these checks is to be answered for it."""
+        """Return the job of a workload; None if it has no quota yet, or none of these checks."""
         if workload is None or not workload.reserved:
             return None
         names = tuple(each.name for each in workload.checks if each.name in checks)
@@ -54,36 +54,36 @@ class Job:
 
     @property
     def states(self) -> tuple[CheckState, ...]:
-        """Its entries."""
+        """The entries of these checks."""
         return tuple(each for each in self.workload.checks if each.name in self.names)
 
     @property
     def essence(self) -> tuple[object, ...]:
-        """What decisions depend on: all but messages."""
+        """The part of the workload that decisions depend on: all but messages."""
         states = tuple((each.name, each.state, each.since, each.updates) for each in self.workload.checks)
         return replace(self.workload, checks=()), states
 
     @property
     def is_ready(self) -> bool:
-        """Whether all of its entries say that there are devices."""
+        """Whether all entries say that there are devices."""
         return all(each.state == READY for each in self.states)
 
     def kept_until(self, keep: timedelta) -> datetime | None:
-        """Until when others leave devices to it; None if they do not, or if a time of the API server is not known."""
+        """Return when others stop leaving devices to the job; None if they leave none, or the entries have no time."""
         since = max((each.since for each in self.states), default="")
         return datetime.fromisoformat(since) + keep if since and self.is_ready else None
 
     def is_kept(self, now: datetime, keep: timedelta) -> bool:
-        """Whether others leave devices to it."""
+        """Whether others leave devices to the job."""
         until = self.kept_until(keep)
         return until is not None and now < until
 
     def awaits(self, now: datetime, keep: timedelta) -> bool:
-        """Whether it is to be answered.
+        """Whether the job waits for an answer.
 
-        A job that is ready, and that other checks kept from being admitted in time, is asked about again. A job that
-        is admitted is not: it got its entry after it had its pods, which hold their devices. Nor is a job of which one
-        entry gives the quota back, or rejects it: Kueue evicts it, and that entry stays until then.
+        A job that is ready is asked about again if other checks have kept it from being admitted in time. A job that
+        is admitted gets no answer: its entry came after its pods, which hold their devices. A job also gets no answer
+        if an entry gives the quota back or rejects the job: Kueue evicts the job, and the entry stays until then.
         """
         if self.workload.is_admitted:
             return False
@@ -93,38 +93,38 @@ class Job:
 
     @property
     def order(self) -> tuple[bool, int, str, str]:
-        """In a namespace, the most important jobs come first, then those that have waited longest.
+        """The place of the job in its namespace: by priority, then by the time that the job has waited.
 
-        A job that is asked about again has had its chance: others come before it.
+        Other jobs come before a job that is asked about again: it has had its chance.
         """
         return self.is_ready, -self.workload.priority, self.workload.reserved, self.workload.uid
 
 
 def label_of(workload: Workload, place: int) -> str:
-    """The label of the pods of a pod set."""
+    """Return the label of the pods of a pod set."""
     return f"{workload.uid}.{place}"
 
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A pod that stands for those of a pod set.
+    """A pod that stands for the pods of a pod set.
 
     Attributes:
-        pod: has no node.
-        node: the only one on which they run, by their ``spec.nodeName``; empty: any.
+        pod: the pod, without a node.
+        node: the only node on which the pods may run, by their ``spec.nodeName``; empty: any.
     """
 
     pod: Pod
     node: str = ""
 
     def names(self, snapshot: Snapshot, every: Sequence[str]) -> Sequence[str]:
-        """The nodes on which they may run, of all nodes of a cluster."""
+        """Return the nodes on which the pods may run, of all nodes of a cluster."""
         if not self.node:
             return every
         return [self.node] if self.node in snapshot.nodes else []
 
     def hindrance(self, snapshot: Snapshot, features: Features) -> str:
-        """Why no pod gets devices on its node, whatever is free there; empty if nothing is in the way."""
+        """Return why no pod gets devices on its chosen node, whatever is free there; empty if a pod may get some."""
         if not self.node:
             return ""
         if self.node not in snapshot.nodes:
@@ -133,15 +133,15 @@ class StandIn:
 
 
 def stand_in(workload: Workload, place: int, snapshot: Snapshot) -> StandIn:
-    """A pod that stands for those of a pod set: with what Kueue adds to them once the job is admitted.
+    """Return a pod that stands for the pods of a pod set, with what Kueue adds to them once the job is admitted.
 
-    If their author has chosen the node, no scheduler is asked, and kubelet heeds only taints with the effect NoExecute.
-    So the pod tolerates NoSchedule, which is the effect of a cordon as well. Source: the admission of pods in kubelet,
-    Kubernetes 1.37.
+    If the author has chosen the node, no scheduler is asked, and kubelet heeds only taints with the effect NoExecute.
+    So the stand-in tolerates NoSchedule, which is the effect of a cordon as well. Source: the admission of pods in
+    kubelet, Kubernetes 1.37.
 
     Args:
         workload: the job.
-        place: of the pod set in it.
+        place: the index of the pod set in the job.
         snapshot: has the flavors.
 
     Raises:
@@ -174,7 +174,7 @@ def stand_in(workload: Workload, place: int, snapshot: Snapshot) -> StandIn:
 def _additions(
     workload: Workload, pod_set: PodSet, snapshot: Snapshot
 ) -> Iterator[tuple[Mapping[str, str], list[object]]]:
-    """Labels that the nodes need, and tolerations, by flavors and by other checks."""
+    """Yield the labels that nodes need, and the tolerations, of each flavor and of each other check."""
     for name in pod_set.flavors:
         flavor = snapshot.objects(ResourceFlavor).get(name)
         if flavor is not None:
@@ -185,7 +185,7 @@ def _additions(
 
 
 def copies(pod: Pod, number: int) -> Iterator[Pod]:
-    """So many pods like a stand-in."""
+    """Yield this number of pods like a stand-in."""
     for each in range(number):
         yield replace(pod, name=f"{pod.name}-{each}", uid=f"{pod.uid}/{each}")
 

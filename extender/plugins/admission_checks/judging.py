@@ -1,4 +1,4 @@
-"""Judges jobs one after the other: whether all pods of each find devices beside those that are promised already."""
+"""Judges jobs one after the other: whether all pods of a job find devices beside the devices promised to others."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
@@ -27,13 +27,13 @@ from extender.planning.queue import waiting_pods
 from extender.plugins.admission_checks.jobs import JOB_LABEL, Job, StandIn, copies, label_of, stand_in
 
 PLAN_SECONDS: Final = 10.0
-"""The longest time for the pods of one job, and for those to come of all jobs that devices are kept for."""
+"""The longest time for the pods of one job, and for the pods still to come of all jobs that devices are kept for."""
 
 CAME_SECONDS: Final = 5.0
 """The longest time for the pods that have come of jobs that devices are kept for."""
 
 WAITING_SECONDS: Final = 1.0
-"""The longest time for other pods that wait: anybody may have very many of them, and each job waits for that."""
+"""The longest time for other pods that wait. Each job waits for them, and any user may have very many."""
 
 CLASS_SECONDS: Final = 1.0
 """The longest time for the selectors of one class. If the time is up, any driver may have devices of the class."""
@@ -43,7 +43,7 @@ _PODS_AT_ONCE: Final = 512
 
 _MOST_REASONS: Final = 3
 _LONGEST: Final = 1000
-"""Characters of a reason. One names requests and pod sets, whose names users choose."""
+"""The most characters of a reason, which has names that users choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +240,10 @@ class Round:
     _planner: Planner = field(init=False)
     _stakes: Stakes = field(init=False)
     _refused: dict[Hashable, Verdict] = field(default_factory=dict, init=False)
-    """By what a job asks for: the fork only gets fuller, so a like job is refused as well."""
+    """The verdicts on refused jobs, by what each asks for: the fork only gets fuller, so a like job is refused, too."""
 
     _cut_off: set[tuple[str, str]] = field(default_factory=set, init=False)
-    """What may be taken by pods that come before all jobs, and for which there was no time. See `Stakes`."""
+    """The stakes of pods that come before all jobs, and for which there was no time."""
 
     def __post_init__(self) -> None:
         self._snapshot, self.names = self.fork, sorted(self.fork.nodes)
@@ -252,11 +252,12 @@ class Round:
         self._stakes = Stakes(self._snapshot, self.solver)
 
     def begin(self, kept: Iterable[Job], schedulers: Collection[str]) -> None:
-        """Let those have their devices first that come before all jobs.
+        """Give devices to the pods that come before all jobs.
 
-        These are the pods of jobs that are kept for, whether they are still to come or there, and then other pods that
-        wait. Each of the three has a time of its own. A pod of a gang waits for others, and takes nothing alone. If the
-        time is up before all kept jobs have their devices, these are unknown, and must not be promised to others.
+        First come the pods of jobs that devices are kept for: the pods still to come, then the pods that are there.
+        Other pods that wait are next. Each of the three has a time of its own. A pod of a gang waits for others, and
+        takes nothing alone. If the time is up before all kept jobs have their devices, it is unknown which devices
+        they take, so the stakes of their pods must not be promised to others.
         """
         workloads = [job.workload for job in kept]
         labels = {(each.namespace, label_of(each, place)) for each in workloads for place in range(len(each.pod_sets))}
@@ -275,7 +276,7 @@ class Round:
         return self.solver.within(self.solver.clock() + seconds)
 
     def _let(self, solver: Solver, schedulers: Collection[str], wanted: Callable[[Pod], bool]) -> Iterable[Pod]:
-        """Let pods that wait have their devices. Returns those that may have had no turn, because the time was up."""
+        """Give devices to pods that wait. Return the pods that may have had no turn, because the time was up."""
         try:
             fork, queue = waiting_pods(self.fork, solver, schedulers, wanted)
         except TimeoutError:
@@ -290,7 +291,7 @@ class Round:
         return ()
 
     def _missing(self, workloads: Iterable[Workload]) -> Iterator[tuple[StandIn, int]]:
-        """Stand-ins for the pods that have not come yet, and how many these are.
+        """Yield stand-ins for the pods that have not come yet, each with the number of these pods.
 
         A pod with a node by its author counts as come once it has its claims: it has no turn among pods that wait.
         """
@@ -305,7 +306,7 @@ class Round:
                         yield like, left
 
     def judge(self, workload: Workload) -> Verdict:
-        """Whether there are devices for all pods of a job. If so, the fork has them then."""
+        """Return whether there are devices for all pods of a job. If there are, the fork has the pods from then on."""
         kind = workload.namespace, workload.pod_priority, workload.pod_sets, workload.checks and _updates(workload)
         if kind in self._refused:
             return self._refused[kind]
@@ -347,12 +348,12 @@ def _updates(workload: Workload) -> tuple[object, ...]:
 
 
 def _origin(pod: Pod) -> tuple[str, str]:
-    """The namespace of a pod, and its label: anybody may write the label of another job."""
+    """Return the namespace and the label of a pod: anybody may write the label of a job of another namespace."""
     return pod.namespace, pod.labels.get(JOB_LABEL, "")
 
 
 def _least_first(asked: Iterable[tuple[StandIn, int]]) -> Sequence[tuple[StandIn, int]]:
-    """Pods and numbers, by namespaces with the fewest first: if the time is up, who asks for much goes short."""
+    """Return the pods and numbers, namespaces with few pods first: they get their turns before the time is up."""
     pods, totals = list(asked), Counter[str]()
     for like, number in pods:
         totals[like.pod.namespace] += number

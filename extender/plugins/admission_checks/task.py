@@ -34,11 +34,11 @@ LEASE: Final = ObjectKey("kube-system", "dra-extender-admission-checks")
 """The lease of the replica that answers admission checks."""
 
 PAUSE_SECONDS: Final = 1.0
-"""From the end of a round to the next one, at least."""
+"""The shortest time from the end of a round to the next round."""
 
 REST: Final = 4.0
-"""The pause is so many times as long as the round has taken: other work goes on meanwhile. A job that takes long has a
-pause of its own, so that others do not wait for it."""
+"""The pause after a round is this many times as long as the round: other work goes on meanwhile. A job that takes long
+has a pause of its own, so that other jobs do not wait for it."""
 
 SLOW_SECONDS: Final = 0.5
 """A job takes long if its judgement takes longer."""
@@ -50,10 +50,10 @@ SEEN_SECONDS: Final = 10.0
 """A round begins once the watch has shown what the last one has written, or after this time."""
 
 MESSAGE_SECONDS: Final = 30.0
-"""From one message for a job that waits to the next one: how many of its pods get devices may change all the time."""
+"""The shortest time between two messages for a job that waits: how many pods get devices may change all the time."""
 
 MOST_WRITES: Final = 8
-"""At a time."""
+"""The most writes at a time."""
 
 FAILED_SECONDS: Final = 10.0
 """The pause after something could not be written."""

@@ -103,11 +103,11 @@ class ControllerMetrics:
 
 @dataclass(slots=True)
 class KnownController:
-    """One controller.
+    """A controller that the settings name, and what is known of it.
 
     Attributes:
-        name: as device classes name it.
-        controller: is asked.
+        name: the name in device classes.
+        controller: answers the questions.
         labels: the labels of nodes that it is told.
         allocation_seconds: how long an allocation may take.
         clock: measures durations, in seconds.

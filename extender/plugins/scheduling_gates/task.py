@@ -67,10 +67,10 @@ SCHEDULING_GATES: Final = ObjectKey("kube-system", "dra-extender-scheduling-gate
 """The lease of the replica that lifts gates."""
 
 MOST_WRITES: Final = 8
-"""Gates of one namespace that are lifted at a time. Of all together, no more than `Bounds.lifted`."""
+"""The most gates of one namespace that are lifted at a time. Of all namespaces, at most `Bounds.lifted` are."""
 
 WRITE_SECONDS: Final = 0.1
-"""How long a turn begins writes and waits for them. Slow ones go on beside the next turns."""
+"""The time in which a turn begins writes and waits for them. Slow writes go on beside the next turns."""
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -121,13 +121,13 @@ class GateLifter(BackgroundTask):
         self._state, self._api, self._lease, self._lines = state, api, lease, lines
         self._queue, self._clock, self._metrics = queue, queue.clock, metrics
         self._version: int | None = None
-        """Of the snapshot that the queue has seen last; None: this replica lifts no gates."""
+        """The version of the last snapshot that the queue has seen; None: this replica lifts no gates."""
         self._writes: dict[str, set[asyncio.Task[None]]] = {}
-        """By namespace; none is empty."""
+        """The writes by namespace, without empty sets."""
         self._waiting = Backlog[str](self._awaits_turn)
         """The uids of chosen pods for which there is no place among the writes yet."""
         self._pauses = Recent[_Pause](KEPT_PAUSES)
-        """By namespace."""
+        """The pauses by namespace."""
 
     @property
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
@@ -135,12 +135,12 @@ class GateLifter(BackgroundTask):
         return [each for writes in self._writes.values() for each in writes]
 
     def on_rejected(self, rejection: Rejection) -> None:
-        """A scheduler has tried a pod in vain: others waited meanwhile."""
+        """A scheduler has tried a pod in vain, and other pods waited meanwhile."""
         if rejection.is_final:
             self._queue.note_retry(rejection.sent)
 
     def on_bind_failed(self, uid: str, _node: str, _error: BindError) -> None:
-        """The same."""
+        """A scheduler has tried a pod in vain, because its bind has failed."""
         pod = self._state.snapshot.pod(uid)
         if pod is not None:
             self._queue.note_failed(pod.namespace)
