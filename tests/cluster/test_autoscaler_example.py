@@ -80,14 +80,19 @@ class Fleet:
         await self.client.create(SLICES, resource_slice(name, name, GPUS, driver=self.driver))
 
     async def remove(self, name: str) -> None:
-        """The pods are made again, as by their ReplicaSet."""
-        for each in await self.pods():
-            if each["spec"].get("nodeName") == name:
-                await self.client.delete(PODS, key_of(each))
-                await self.client.wait_gone(PODS, key_of(each))
-                await self.client.create(PODS, self.pod(key_of(each).name))
+        """Drain a machine, and take it away. The pods are made again, as by their ReplicaSet.
+
+        Nothing asks whether the node of a binding exists: a pod that is made too early may get the old machine again.
+        """
+        await self.client.patch(NODES, ObjectKey("", name), {"spec": {"unschedulable": True}})
+        drained = [key_of(each) for each in await self.pods() if each["spec"].get("nodeName") == name]
+        for key in drained:
+            await self.client.delete(PODS, key)
+            await self.client.wait_gone(PODS, key)
         await self.client.delete(SLICES, ObjectKey("", name))
         await self.client.delete(NODES, ObjectKey("", name))
+        for key in drained:
+            await self.client.create(PODS, self.pod(key.name))
 
     def pod(self, name: str, claim_template: str = "one") -> RawObject:
         """A pod for machines of the group."""
