@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from extender.answers.usage.amounts import MINUTE
-from extender.answers.usage.usage import STEP
+from extender.answers.usage.usage import PLACED, STEP
+from extender.tools.metrics import full_name
 from tests.console.service import Served, over_manifests
 from tests.kit.places import ROOT
 from tests.kit.process import Process, answers, free_port
@@ -24,9 +25,15 @@ SEEN: Final = 60.0
 """Seconds for which the service is scraped, at least."""
 
 
+def scraped(url: str) -> bool:
+    """Whether a Prometheus has the counter of pods that got nodes. What it had counted before then does not grow."""
+    query = {"query": f"{full_name(PLACED)}_bucket"}
+    return bool(httpx.get(f"{url}/api/v1/query", params=query, trust_env=False).json()["data"]["result"])
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A service over the example cluster, and the Prometheus that scrapes it each second."""
+    """A service over the example cluster, and the Prometheus that scrapes it each second, and has begun to."""
     prometheus = os.environ.get("PROMETHEUS")
     if not prometheus:
         pytest.skip("PROMETHEUS names no Prometheus")
@@ -42,6 +49,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     try:
         environment = {"DRA_EXTENDER__USAGE__PROMETHEUS": url}
         with over_manifests(tmp_path, ROOT / "config" / "example", port=port, environment=environment) as found:
+            wait_until(lambda: scraped(url), "Prometheus has scraped the service", within=60)
             yield found
     finally:
         program.stop()
