@@ -135,12 +135,12 @@ class GateLifter(BackgroundTask):
         return [each for writes in self._writes.values() for each in writes]
 
     def on_rejected(self, rejection: Rejection) -> None:
-        """A scheduler has tried a pod in vain, and other pods waited meanwhile."""
+        """Note that a scheduler has tried a pod in vain. Other pods waited meanwhile."""
         if rejection.is_final:
             self._queue.note_retry(rejection.sent)
 
     def on_bind_failed(self, uid: str, _node: str, _error: BindError) -> None:
-        """A scheduler has tried a pod in vain, because its bind has failed."""
+        """Note that the bind of a pod has failed."""
         pod = self._state.snapshot.pod(uid)
         if pod is not None:
             self._queue.note_failed(pod.namespace)
